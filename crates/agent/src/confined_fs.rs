@@ -21,7 +21,7 @@ mod walk;
 
 /// Deepest nesting [`ConfinedDir::snapshot`] follows.
 const MAX_DEPTH: usize = 8;
-/// Names that a snapshot visits, at most: a shell can create millions.
+/// Maximum names that a snapshot visits: a shell can create millions.
 const MAX_ENTRIES: usize = 20_000;
 
 /// A folder, held by its descriptor. No access leaves it.
@@ -31,7 +31,7 @@ pub struct ConfinedDir {
     path: PathBuf,
 }
 
-/// Why a file operation did not happen.
+/// Why a file operation failed.
 #[derive(Debug, Error)]
 pub enum FileError {
     /// The path is not a plain relative path.
@@ -65,7 +65,7 @@ pub enum FileError {
     TooLarge {
         /// Relative to the folder.
         path: String,
-        /// Most bytes allowed.
+        /// Maximum bytes allowed.
         limit: u64,
     },
     /// The system refused, e.g. because the disk is full.
@@ -102,7 +102,7 @@ impl ConfinedDir {
         Ok(Self { root, path: path.to_owned() })
     }
 
-    /// Where the folder was when it was opened.
+    /// The folder's path when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -115,13 +115,13 @@ impl ConfinedDir {
         read_regular(fd, relative, limit)
     }
 
-    /// Whether anything, of whatever kind, lies at the path.
+    /// Whether the path exists, as any kind of file.
     pub fn exists(&self, relative: &str) -> bool {
         check(relative).is_ok() && !matches!(self.kind(relative), Err(FileError::Missing { .. }))
     }
 
-    /// Writes a regular file whole: to a new file first, then renamed over the old one, so that a
-    /// full disk loses nothing. Missing folders are made.
+    /// Writes a regular file atomically: to a new file first, then renamed over the old one, so
+    /// that a full disk loses nothing. Creates missing folders.
     pub fn write(&self, relative: &str, bytes: &[u8]) -> Result<(), FileError> {
         check(relative)?;
         match self.kind(relative) {
@@ -144,7 +144,7 @@ impl ConfinedDir {
         })
     }
 
-    /// Removes a file or link; a missing one is no error.
+    /// Removes a file or link. A missing file is not an error.
     pub fn remove(&self, relative: &str) -> Result<(), FileError> {
         check(relative)?;
         match self.parent_if_any(relative)? {
@@ -156,13 +156,13 @@ impl ConfinedDir {
         }
     }
 
-    /// Makes a folder and those above it.
+    /// Creates a folder and its parents.
     pub fn make_folder(&self, relative: &str) -> Result<(), FileError> {
         self.parent(&format!("{relative}/x")).map(|_| ())
     }
 
-    /// Every regular file whose path `keep` accepts, by path, sorted. Links, pipes and the like are
-    /// left out: they are no part of anybody's work. Folders that `keep` refuses are not entered.
+    /// Every regular file whose path `keep` accepts, by path, sorted. Links, pipes and other
+    /// special files are skipped. Folders that `keep` refuses are not entered.
     pub fn snapshot(
         &self,
         limits: SnapshotLimits,
@@ -259,7 +259,7 @@ impl ConfinedDir {
         }
     }
 
-    /// The folder that holds `relative`, made if need be, and the last name.
+    /// The folder that contains `relative`, created if needed, and the last name.
     fn parent<'a>(&self, relative: &'a str) -> Result<(OwnedFd, &'a str), FileError> {
         check(relative)?;
         let Some((folders, name)) = relative.rsplit_once('/') else {
@@ -312,7 +312,7 @@ impl ConfinedDir {
     }
 }
 
-/// Makes a file that was not there and fills it.
+/// Creates a new file and fills it.
 fn write_new(folder: &OwnedFd, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o644))?;
@@ -332,12 +332,12 @@ pub struct SnapshotLimits {
     pub total_bytes: u64,
 }
 
-/// The files of a folder at one moment.
+/// The files of a folder at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Contents by relative path.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Paths that were not taken: links, devices, too large, too many. Sorted.
+    /// Skipped paths: links, devices, too large, too many. Sorted.
     pub left_out: Vec<String>,
     visited: usize,
 }
@@ -405,7 +405,7 @@ mod tests {
 
     /// Each attack is first shown to work with ordinary file access.
     #[test]
-    fn a_link_out_of_the_folder_is_refused_for_reading_and_writing() {
+    fn symlink_out_of_the_folder_is_refused_for_reads_and_writes() {
         let (outer, confined) = scene();
         symlink("../secret", outer.path().join("in/file")).unwrap();
         symlink("..", outer.path().join("in/folder")).unwrap();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_inside_the_folder_is_refused_too() {
+    fn symlink_within_the_folder_is_refused() {
         let (outer, confined) = scene();
         fs_err::write(outer.path().join("in/real"), "x").unwrap();
         symlink("real", outer.path().join("in/alias")).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_climb_are_refused_before_the_system_is_asked() {
+    fn path_traversal_is_refused_without_a_system_call() {
         let (_outer, confined) = scene();
         for path in ["../secret", "/etc/passwd", "a/../../secret", "", "a//b", "./a", "a\0b"] {
             assert!(matches!(confined.read(path, 10), Err(FileError::Path { .. })), "{path:?}");
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_refused_without_waiting_for_its_writer() {
+    fn named_pipe_is_refused_without_blocking() {
         let (outer, confined) = scene();
         let pipe = outer.path().join("in/pipe");
         let mode = Mode::from_raw_mode(0o644);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_and_files_replaced_whole() {
+    fn write_creates_folders_and_replaces_files_atomically() {
         let (outer, confined) = scene();
         confined.write("a/b/c.txt", b"one").unwrap();
         confined.write("a/b/c.txt", b"two").unwrap();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_takes_regular_files_and_names_what_it_left_out() {
+    fn snapshot_takes_regular_files_and_lists_skipped_ones() {
         let (outer, confined) = scene();
         confined.write("model_new.py", b"m").unwrap();
         confined.write("kernels/a.cu", b"k").unwrap();

@@ -1,7 +1,7 @@
-//! Texts shown to a policy are capped, and say so.
+//! Truncates texts for a policy, with a notice of the omitted size.
 
-/// Keeps the beginning and the end of `text` and says how much was left out between them, so that
-/// the result has about `limit` bytes. Cuts at line ends where there are any nearby.
+/// Keeps the beginning and the end of `text`, with a notice of the omitted size between them. The
+/// result has about `limit` bytes. Cuts at line ends if any are near.
 pub fn elide_middle(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_goes_and_is_counted() {
+    fn oversized_text_loses_its_middle_and_counts_it() {
         let lines: Vec<_> = (0..1000).map(|i| format!("line {i}\n")).collect();
         let text = lines.concat();
         let shown = elide_middle(&text, 200);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_text_is_left_alone() {
+    fn short_text_is_unchanged() {
         assert_eq!(elide_middle("abc", 3), "abc");
         assert_eq!(clip_line("abcdef", 3), "abc [... 3 bytes more]");
     }

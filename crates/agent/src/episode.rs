@@ -1,8 +1,8 @@
 //! The loop: one policy works on one task until it stops or its budget ends.
 //!
-//! Every event is appended to the run's record as it happens, and shown to the observer after that.
-//! What the record holds is enough to go on after a cut at any moment: [`Start::Resume`] puts the
-//! workspace back to the last finished turn, lets the policy answer the recorded results again, and
+//! Every event is appended to the run's record as it happens, and then passed to the observer. The
+//! record suffices to resume after an interruption at any moment: [`Start::Resume`] restores the
+//! workspace to the last finished turn, lets the policy answer the recorded results again, and
 //! takes the next turn.
 
 mod limits;
@@ -59,20 +59,20 @@ pub struct Parts<'a> {
 /// Whether the episode begins or resumes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
-    /// From its first turn.
+    /// At its first turn.
     Fresh,
-    /// After turns that another process took.
+    /// After the turns of another process.
     Resume {
         /// The finished turns.
         turns: Vec<Turn>,
-        /// The agent's own files after the last of them; empty without turns.
+        /// The agent's own files after the last turn; empty without turns.
         files: BTreeMap<String, Vec<u8>>,
         /// Seconds of the budget used.
         elapsed_seconds: f64,
     },
 }
 
-/// Where a recorded episode can be resumed; `None` if it has ended.
+/// The state from which a recorded episode resumes; `None` if it has ended.
 pub fn resume_from(
     record: &RunReader,
     episode: &history::Episode,
@@ -86,7 +86,7 @@ pub fn resume_from(
     Ok(Some(Start::Resume { turns, files, elapsed_seconds }))
 }
 
-/// The end of an episode: the fields of [`Event::EpisodeFinished`].
+/// Result of an episode: the fields of [`Event::EpisodeFinished`].
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Why it ended.
@@ -120,7 +120,7 @@ pub enum EpisodeError {
         "failed to resume the episode: the answer of policy {policy} at turn {turn} differs from the record"
     )]
     Diverged {
-        /// Which policy.
+        /// The policy's name.
         policy: String,
         /// The first turn that differs.
         turn: u32,
@@ -177,10 +177,10 @@ struct Running<'a> {
     verdicts: Vec<Verdict>,
     /// Tokens read and written so far.
     tokens: u64,
-    /// Seconds that judging had the device.
+    /// Seconds for which judging occupied the device.
     device_seconds: f64,
     trail: Trail,
-    /// Last turn that was finished.
+    /// Last finished turn.
     turn: u32,
     clock: Clock,
 }
@@ -223,7 +223,7 @@ impl Running<'_> {
         }
     }
 
-    /// Brings policy, tools and workspace to where the record ends; gives the next message.
+    /// Restores policy, tools and workspace to the end of the record; returns the next message.
     fn take_up(
         &mut self,
         policy: &mut dyn Policy,
@@ -296,7 +296,7 @@ impl Running<'_> {
         Ok(results)
     }
 
-    /// Runs calls at the same time; results in their order, with the seconds each took.
+    /// Runs calls concurrently. Returns the results in order, with the duration of each in seconds.
     fn side_by_side(&self, calls: &[ToolCall]) -> Vec<(Result<Finished, ToolUnavailable>, f64)> {
         let (toolbox, until) = (&self.toolbox, self.clock.until());
         let run = |call: &ToolCall| {
@@ -402,7 +402,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// A policy that gave no message: one that waits for a server gives up when the user interrupts.
+    /// Handles a policy that gave no message: a policy that waits for a server gives up when the
+    /// user interrupts.
     fn silent(&self, error: &PolicyError) -> Leave {
         self.interrupted().err().unwrap_or_else(|| infrastructure(error))
     }
@@ -425,7 +426,7 @@ fn infrastructure(error: &dyn std::error::Error) -> Leave {
     Leave::End(Outcome::Infrastructure { message: chain(error) })
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

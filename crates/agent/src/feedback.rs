@@ -13,20 +13,20 @@ use warpwright_record::verdict::{Diagnostic, Failure, Mismatch, Severity, Stage,
 
 use crate::elide::{clip_line, elide_middle};
 
-/// Compiler messages shown, at most.
+/// Maximum compiler messages shown.
 const MAX_DIAGNOSTICS: usize = 12;
-/// Bytes of the candidate's own output shown, at most.
+/// Maximum bytes shown of the candidate's own output.
 const MAX_OUTPUT_BYTES: usize = 4_000;
-/// Bytes of one compiler message, at most.
+/// Maximum bytes of one compiler message.
 const MAX_MESSAGE_BYTES: usize = 1_500;
 
-/// Whether the stage that was asked for was reached without a finding.
+/// Whether the candidate reached the requested stage without a finding.
 pub fn succeeded(verdict: &Verdict) -> bool {
     let right = verdict.stage == Stage::Built || verdict.verified;
     right && verdict.failure.is_none() && verdict.integrity.is_empty()
 }
 
-/// The verdict, readable.
+/// The verdict as text.
 pub fn render(verdict: &Verdict) -> String {
     let mut text = String::new();
     for finding in &verdict.integrity {

@@ -33,7 +33,8 @@ pub struct DeviceFacts {
     pub device: String,
     /// `NVIDIA H200`, or the CPU's name.
     pub hardware: String,
-    /// `sm_90a`; on the cpu device the architecture compiled for in passing, if `nvcc` is present.
+    /// `sm_90a`; on the cpu device, the architecture of the additional GPU compilation, if `nvcc`
+    /// is present.
     pub arch: Option<String>,
     /// Multiprocessors, or cores on the cpu device.
     pub processors: u32,
@@ -41,13 +42,13 @@ pub struct DeviceFacts {
     pub bandwidth_bytes_per_second: Option<u64>,
     /// Last-level cache in bytes.
     pub cache_bytes: u64,
-    /// Shared memory a block may ask for, bytes.
+    /// Maximum shared memory of a block, bytes.
     pub shared_bytes_per_block: u32,
 }
 
 impl DeviceFacts {
-    /// Assumed facts of a device that is not open: `cpu` is a host with two cores, any other an NVIDIA H200.
-    /// Nothing is measured.
+    /// Assumed facts for a device that is not open: `cpu` is a host with two cores, any other an
+    /// NVIDIA H200. Nothing is measured.
     pub fn assumed(device: &str) -> Self {
         let cpu = device == "cpu";
         Self {

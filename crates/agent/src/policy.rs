@@ -1,4 +1,4 @@
-//! Policies: they produce the next message of an episode.
+//! Policies: produce the next message of an episode.
 
 use thiserror::Error;
 use warpwright_record::message::{Message, ToolResult};
@@ -21,7 +21,7 @@ pub struct Briefing {
     pub profile: Profile,
     /// Seed of the episode.
     pub seed: u64,
-    /// Limit of messages, if any. The judge judges the workspace after the last.
+    /// Maximum number of messages, if any. The judge judges the workspace after the last.
     pub turns: Option<u32>,
 }
 
@@ -83,8 +83,8 @@ pub enum ResumeError {
 #[derive(Debug, Error)]
 #[error("failed to get the next message from policy {policy}: {message}")]
 pub struct PolicyError {
-    /// Which policy.
+    /// The policy's name.
     pub policy: String,
-    /// Why.
+    /// The cause.
     pub message: String,
 }

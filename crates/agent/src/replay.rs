@@ -30,7 +30,7 @@ pub enum ReplayError {
     NoEpisode {
         /// The run.
         path: PathBuf,
-        /// The task looked for.
+        /// The requested task.
         task: String,
         /// Episodes in the run.
         episodes: usize,
@@ -38,12 +38,13 @@ pub enum ReplayError {
 }
 
 impl Replay {
-    /// From messages.
+    /// A policy that replays these messages.
     pub fn new(messages: Vec<Message>) -> Self {
         Self { messages: messages.into_iter() }
     }
 
-    /// From the first episode of `task` in the run at `path`. A run with a single episode matches any task name.
+    /// A policy that replays the first episode of `task` in the run at `path`. A run with a single
+    /// episode matches any task name.
     pub fn from_run(path: &Path, task: &str) -> Result<Self, ReplayError> {
         let history = History::read(&RunReader::open(path)?)?;
         let mut episodes: Vec<Episode> = history.episodes.into_values().collect();

@@ -17,8 +17,8 @@ use crate::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use crate::policy::{Briefing, Policy, PolicyError};
 use crate::tools::shell::{Provision, Shell};
 
-/// Says of the nth candidate measured that it is so many times faster; wrong when the script gives
-/// no number any more.
+/// A judge that gives the nth measured candidate the script's nth speedup. Candidates beyond the
+/// script are wrong.
 pub(crate) struct ScriptedJudge {
     speedups: Vec<f64>,
     failing: bool,
@@ -116,13 +116,13 @@ pub(crate) fn shell() -> Shell {
     shell_with(Provision { python: Some(python()), ..Provision::default() })
 }
 
-/// A shell that can use these things.
+/// A shell with these programs and limits.
 pub(crate) fn shell_with(provision: Provision) -> Shell {
     let jail = Jail::detect(Requirement::Any).expect("a jail; build warpwright-jail first");
     Shell::new(jail, provision)
 }
 
-/// The interpreter that `make test` sets up, or the one the environment names.
+/// The interpreter that `make test` installs, or the one that the environment names.
 pub(crate) fn python() -> PathBuf {
     let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
@@ -144,7 +144,8 @@ pub(crate) fn device() -> DeviceFacts {
     }
 }
 
-/// Says the messages of a script in order, then stops. Remembers what it was shown.
+/// A policy that sends the messages of a script in order, then stops. It records the results that
+/// it gets.
 pub(crate) struct ScriptedPolicy {
     script: Vec<Vec<ToolCall>>,
     said: usize,

@@ -1,10 +1,10 @@
 //! Answers the scripts in `utils/` on a Unix socket that is mounted into the agent's jail.
 //!
-//! One `serve` per tool call, so that every verdict belongs to the call during which it was asked
-//! for; between calls every request is refused by a `Refuser`, also those of background commands.
-//! The other side is hostile: one line of at most
-//! `MAX_REQUEST_BYTES` is read, under a deadline, and nothing in it is used except the name of a
-//! stage or of an inspection. The candidate is taken from the workspace, never from the request.
+//! Each tool call has its own `serve`, so that every verdict belongs to the call that requested it.
+//! Between calls, a `Refuser` refuses every request, including those of background commands. The
+//! other side is hostile: `serve` reads one line of at most `MAX_REQUEST_BYTES`, under a deadline,
+//! and uses nothing in it except the name of a stage or of an inspection. The candidate is taken
+//! from the workspace, never from the request.
 //!
 //! ```text
 //! -> {"version":1,"stage":"built"|"verified"|"measured"}\n
@@ -31,18 +31,18 @@ use crate::feedback;
 use crate::judge::{Judge, JudgeUnavailable};
 use crate::workspace::{NoCandidate, Workspace};
 
-/// Longest request.
+/// Maximum bytes of a request.
 const MAX_REQUEST_BYTES: u64 = 4 << 10;
-/// Longest text of an answer.
+/// Maximum bytes of an answer's text.
 const MAX_TEXT_BYTES: usize = 128 << 10;
-/// Time a client has to send its request, and to take its answer.
+/// Timeout for a client to send its request, and to read its answer.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(5);
-/// Requests that are judged during one call; a loop that asks for ever is cut short.
+/// Maximum requests judged per call; further ones are refused.
 const MAX_REQUESTS: usize = 64;
-/// Pause after each request that is refused unread, so that asking in a loop costs us nothing.
+/// Pause after each request refused unread, so that a client's loop costs little.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(50);
-/// Refused connections that are kept open, so that the client can still write its request and then
-/// reads why it was refused.
+/// Number of refused connections kept open, so that the client can still write its request and then
+/// read the reason.
 const KEPT_REFUSED: usize = 16;
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ struct Request {
     inspection: Option<Inspection>,
 }
 
-/// The request of a client.
+/// A client's request.
 enum Question {
     Stage(Stage),
     Inspection(Inspection),
@@ -71,12 +71,12 @@ impl Request {
                     }
                 }
                 if once.is_empty() {
-                    return Err("it names nothing to look for".to_owned());
+                    return Err("it names no checks".to_owned());
                 }
                 Ok(Question::Inspection(Inspection::Sanitize { checks: once }))
             }
             (1, None, Some(inspection)) => Ok(Question::Inspection(inspection)),
-            (1, ..) => Err("it asks for a stage or for an inspection, and for one only".to_owned()),
+            (1, ..) => Err("it must name either a stage or an inspection".to_owned()),
             (version, ..) => Err(format!("requests of version {version} are unknown")),
         }
     }
@@ -124,8 +124,8 @@ impl Closer {
     }
 }
 
-/// Makes the socket. Connecting needs write permission, which the jailed user must have; the
-/// folder that holds it keeps everybody else out.
+/// Creates the socket. Connecting needs write permission, which the jailed user must have; the
+/// enclosing folder keeps other users out.
 pub(crate) fn listen(path: &Path) -> std::io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     let listener = UnixListener::bind(path)?;
@@ -141,14 +141,15 @@ pub(crate) struct Refuser {
 }
 
 impl Refuser {
-    /// Refuses what is waiting, a few at a time. To be called again after [`Refuser::PAUSE`].
+    /// Refuses waiting requests, a few at a time. Call it again after [`Refuser::PAUSE`].
     pub(crate) fn refuse_waiting(&mut self, listener: &UnixListener) {
         for _ in 0..KEPT_REFUSED {
             let Ok((stream, _)) = listener.accept() else { return };
             send(
                 &stream,
                 &refuse(
-                    "failed to judge: the judge answers only while a Bash call is waited for; run                      the command without run_in_background"
+                    "failed to judge: the judge answers only during a foreground Bash call; run the \
+                     command without run_in_background"
                         .to_owned(),
                 ),
             );
@@ -160,12 +161,12 @@ impl Refuser {
         }
     }
 
-    /// How long to leave newcomers waiting.
+    /// Interval between two calls of [`Refuser::refuse_waiting`].
     pub(crate) const PAUSE: Duration = REFUSAL_PAUSE;
 }
 
-/// Answers requests, one at a time, until `closer` is closed. A request that is being judged then
-/// is finished; those still waiting are left to a [`Refuser`].
+/// Answers requests, one at a time, until `closer` is closed. A request being judged at that time
+/// is finished; waiting requests are left to a [`Refuser`].
 pub(crate) fn serve(
     listener: &UnixListener,
     closer: &Closer,
@@ -252,7 +253,7 @@ fn refuse(text: String) -> Reply {
     Reply { version: 1, good: false, text }
 }
 
-/// Reads one line under one deadline for the whole of it, however slowly it drips.
+/// Reads one line under one deadline for the whole line, however slowly it arrives.
 fn receive(stream: &UnixStream) -> Result<Request, String> {
     let fail = |e: std::io::Error| e.to_string();
     stream.set_nonblocking(false).map_err(fail)?;
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_and_its_verdict_kept() {
+    fn request_is_answered_and_its_verdict_is_recorded() {
         let judge = ScriptedJudge::new(&[1.5]);
         let replies = Mutex::new(Vec::new());
         let answered = with_service(&judge, |path, workspace| {
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_and_the_service_goes_on() {
+    fn malformed_request_is_refused_and_the_service_continues() {
         let judge = ScriptedJudge::new(&[]);
         with_service(&judge, |path, _| {
             let long = vec![b'x'; 1 << 20];
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspection_is_answered_and_its_findings_kept_apart_from_verdicts() {
+    fn inspection_findings_are_recorded_separately_from_verdicts() {
         let judge = ScriptedJudge::new(&[1.5]);
         let answered = with_service(&judge, |path, workspace| {
             workspace.files().write("model_new.py", b"new").unwrap();
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judge_that_fails_is_no_verdict() {
+    fn failing_judge_gives_no_verdict() {
         let judge = ScriptedJudge::failing();
         let answered = with_service(&judge, |path, workspace| {
             workspace.files().write("model_new.py", b"new").unwrap();

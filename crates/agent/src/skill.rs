@@ -6,7 +6,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::judge::DeviceFacts;
 
-/// The built-in text with its placeholders, as it lies in `skills/cuda/SKILL.md`.
+/// The built-in text with its placeholders: `skills/cuda/SKILL.md`.
 pub const TEMPLATE: &str = include_str!("../../../skills/cuda/SKILL.md");
 
 /// Placeholders of a template.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_device_and_profile_renders_without_leftovers() {
+    fn skill_of_every_device_and_profile_leaves_no_placeholders() {
         let cpu = crate::scripted::device();
         let gpu = DeviceFacts {
             bandwidth_bytes_per_second: Some(4_100_000_000_000),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_of_ones_own_is_rendered_and_a_mistaken_one_refused() {
+    fn custom_skill_renders_and_invalid_skill_is_refused() {
         let cpu = crate::scripted::device();
         let own = "On {{ device }}{% if not on_cpu %} with {{ shared_kib }} KiB{% endif %}.";
         assert_eq!(render(own, &cpu, Profile::Strict).unwrap(), "On cpu.");

@@ -16,7 +16,7 @@ use crate::tools::shell::mountable;
 use crate::workspace::UTILS;
 
 const DRIVER: &str = include_str!("../tracer/trace_each.py");
-/// References per process, at most: a crash loses this many.
+/// Maximum references per process: a crash loses this many.
 const AT_ONCE: usize = 256;
 /// Timeout of one process: a minute per reference.
 const PATIENCE: Duration = Duration::from_hours(5);
@@ -42,9 +42,9 @@ pub enum TracerError {
     /// A process ended before it had traced every reference.
     #[error("failed to trace references: the Python process failed: {outcome}: {tail}")]
     Ended {
-        /// How.
+        /// How the process ended.
         outcome: Outcome,
-        /// The end of what it printed.
+        /// The end of its output.
         tail: String,
     },
     /// The user interrupted.
@@ -66,8 +66,8 @@ pub struct Tracer<'a> {
 }
 
 impl Tracer<'_> {
-    /// The graph of each reference in order, or a sentence that says why it has none. `done` gets the number of
-    /// finished references whenever it grows.
+    /// The graph of each reference in order, or a sentence that gives the reason why it has none.
+    /// `done` receives the number of finished references whenever it grows.
     pub fn trace(
         &self,
         references: &[&str],
@@ -179,7 +179,7 @@ impl Tracer<'_> {
     }
 }
 
-/// What the file is called that has the graph of a reference, or says why there is none.
+/// Names of the files with the graph of a reference, and with the reason why there is none.
 fn named(number: usize) -> [String; 2] {
     ["json", "error"].map(|kind| format!("{number}.{kind}"))
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn many_references_are_traced_and_one_that_dies_takes_none_along_nor_reaches_the_host() {
+    fn crashing_trace_affects_neither_other_traces_nor_the_host() {
         let jail = Jail::detect(Requirement::Any).unwrap();
         let stop = AtomicBool::new(false);
         let tracer = Tracer { jail: &jail, python: &python(), processes: 2, stop: &stop };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_is_told_to() {
+    fn stop_flag_interrupts_tracing() {
         let jail = Jail::detect(Requirement::Any).unwrap();
         let stop = AtomicBool::new(true);
         let tracer = Tracer { jail: &jail, python: &python(), processes: 1, stop: &stop };

@@ -1,9 +1,9 @@
-//! The folder in which an agent works on one task (design, section 4).
+//! The folder in which an agent works on one task.
 //!
-//! `SKILL.md`, `model.py`, the two binding files and `utils/` are written once and read-only for the
-//! agent; `model_new.py`, `kernels/` and whatever else it likes to make are its own. Nothing here is
-//! trusted afterwards: what is judged is a snapshot of `model_new.py` and `kernels/`, and the scripts
-//! in `utils/` only carry a request to the judge and print its answer.
+//! `SKILL.md`, `model.py`, the two binding files and `utils/` are written once and read-only for
+//! the agent; `model_new.py`, `kernels/` and all other files are its own. Nothing here is trusted
+//! afterwards: the judge gets a snapshot of `model_new.py` and `kernels/`, and the scripts in
+//! `utils/` only send a request to the judge and print its answer.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use warpwright_record::candidate::{Candidate, MAX_FILE_BYTES, MAX_FILES};
 
 use crate::confined_fs::{ConfinedDir, FileError, Snapshot, SnapshotLimits};
 
-/// Folder under which the workspace appears inside the jail, where the jail has mounts.
+/// The workspace's path inside a jail with mounts.
 pub const JAILED_PATH: &str = "/workspace";
 
 /// Files and folders that the agent cannot change.
 pub const READ_ONLY: [&str; 5] =
     ["SKILL.md", "binding.cpp", "binding_registry.h", "model.py", "utils"];
 
-/// Limits of a snapshot of the whole workspace; other files are listed and left out.
+/// Limits of a snapshot of the whole workspace; other files are listed as skipped.
 const SNAPSHOT_LIMITS: SnapshotLimits =
     SnapshotLimits { files: 512, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
 /// Limits of a candidate.
@@ -49,9 +49,9 @@ pub struct Contents {
     pub skill: String,
     /// `model.py`: the task's source.
     pub reference: String,
-    /// `binding.cpp`, as the builder has it.
+    /// `binding.cpp`, from the builder.
     pub binding: String,
-    /// `binding_registry.h`, as the builder has it.
+    /// `binding_registry.h`, from the builder.
     pub binding_registry: String,
 }
 
@@ -77,7 +77,7 @@ pub enum WorkspaceError {
     File {
         /// The workspace.
         path: PathBuf,
-        /// Which file and why.
+        /// The file and the reason.
         source: FileError,
     },
 }
@@ -88,7 +88,7 @@ pub enum NoCandidate {
     /// `model_new.py` is missing.
     #[error("failed to take the candidate: there is no model_new.py in the workspace")]
     NoModel,
-    /// Something among the files is not a regular file, too large or too many.
+    /// Some file is not a regular file or is too large, or there are too many.
     #[error(
         "failed to take the candidate: {0}: links, pipes, files over {size} MiB and more than {MAX_FILES} files are refused",
         size = MAX_FILE_BYTES >> 20
@@ -124,7 +124,7 @@ impl Workspace {
         Ok(Self { files })
     }
 
-    /// Where it lies on the host.
+    /// Its path on the host.
     pub fn path(&self) -> &Path {
         self.files.path()
     }
@@ -140,7 +140,7 @@ impl Workspace {
         READ_ONLY.contains(&first)
     }
 
-    /// The files that count, as they are now. Safe against a shell that is still running.
+    /// The candidate: the model and kernel files as they are now. Safe while a shell is running.
     pub fn candidate(&self) -> Result<Candidate, NoCandidate> {
         let counts = |path: &str| {
             path == "model_new.py" || path == "kernels" || path.starts_with("kernels/")
@@ -155,7 +155,7 @@ impl Workspace {
         Ok(Candidate::from_files(taken.files))
     }
 
-    /// Everything of the agent's own, for the record.
+    /// All of the agent's own files, for the record.
     pub fn snapshot(&self) -> Result<Snapshot, WorkspaceError> {
         let own = |path: &str| {
             !Self::is_read_only(path) && !path.split('/').any(|part| part == "__pycache__")
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_files_that_count_are_in_the_candidate() {
+    fn candidate_has_only_the_model_and_kernel_files() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = for_tests(folder.path());
         assert!(matches!(workspace.candidate(), Err(NoCandidate::NoModel)));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernels_folder_that_is_a_link_is_refused() {
+    fn symlinked_kernels_folder_is_refused() {
         let outer = tempfile::tempdir().unwrap();
         fs::create_dir(outer.path().join("elsewhere")).unwrap();
         fs::write(outer.path().join("elsewhere/secret.cu"), "secret").unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn restoring_brings_back_what_was_and_removes_what_was_not() {
+    fn restore_brings_back_old_files_and_removes_new_ones() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = for_tests(folder.path());
         workspace.files().write("model_new.py", b"one").unwrap();

@@ -1,9 +1,10 @@
-//! The same candidate with something taken away: its kernels do nothing, or the libraries' products do.
+//! Ablations: the same candidate with its kernels, or the libraries' products, replaced by stubs.
 //!
-//! Nothing is compiled again. An object that defines the functions by which kernels are launched, or by
-//! which cuBLAS and cuDNN compute, is linked before the libraries that have them. On the cpu device, where
-//! launches and products are templates of `hostcuda`, it defines what these ask before they begin. So it
-//! does not matter how a source spells `__global__`, or what macros and templates it goes through.
+//! Nothing is compiled again. An object that defines the launch functions, or the compute functions
+//! of cuBLAS and cuDNN, is linked before the libraries that have them. On the cpu device, launches
+//! and products are templates of `hostcuda`, and the object defines the functions that they query
+//! before they begin. The spelling of `__global__` in the source, and its macros and templates,
+//! therefore make no difference.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,15 +21,14 @@ use crate::error::BuildError;
 use crate::imports::{Imported, finding};
 use crate::process::{self, Command, Ended};
 
-/// What `hostcuda` asks before a kernel, and before a product.
+/// The functions that `hostcuda` calls before a kernel, and before a product.
 const HOST_LAUNCHES: &str = "hostcuda_launches";
 const HOST_LIBRARIES: &str = "hostcuda_libraries";
-/// How the mangled names of `hostcuda`'s products and launches begin.
+/// Prefixes of the mangled names of `hostcuda`'s products and launches.
 const HOST_PRODUCT: &str = "_ZN8hostcuda4gemmI";
 const HOST_LAUNCH: &str = "_ZN8hostcuda6launchI";
 
-/// Definitions by which a candidate would put functions of its own in the place of those that are taken
-/// away.
+/// Definitions with which a candidate would replace the functions that an ablation stubs.
 pub(crate) fn taken(symbols: &[Linkage], file: &str) -> Vec<Diagnostic> {
     let runtime =
         |name: &&String| allowed::LAUNCHES.contains(&name.as_str()) || allowed::library_work(name);
@@ -42,7 +42,7 @@ pub(crate) fn taken(symbols: &[Linkage], file: &str) -> Vec<Diagnostic> {
     names.into_iter().map(told).collect()
 }
 
-/// What should have been taken away and is still there.
+/// The function that the ablation should have removed and did not.
 pub(crate) fn left(instrument: Instrument, imported: &Imported, file: &str) -> Option<Diagnostic> {
     let still = match instrument {
         Instrument::EmptyKernels | Instrument::TrapKernels => imported.launches,
@@ -52,7 +52,7 @@ pub(crate) fn left(instrument: Instrument, imported: &Imported, file: &str) -> O
     still.then(|| finding(file, "forbidden: names the runtime's functions by version".to_owned()))
 }
 
-/// On the cpu device products and launches are no imports.
+/// Adds the products and launches of a cpu build, which are not imports.
 pub(crate) fn on_host(symbols: &[Linkage], imported: &mut Imported) {
     let has = |beginning: &str| {
         symbols.iter().any(|s| s.defined.iter().any(|name| name.starts_with(beginning)))
@@ -64,14 +64,14 @@ pub(crate) fn on_host(symbols: &[Linkage], imported: &mut Imported) {
 }
 
 impl Bench<'_> {
-    /// The object that stands in for what this build takes away; `None` where there is nothing to take.
+    /// The object with this build's stubs; `None` if there is nothing to stub.
     pub(crate) fn stand_in(&self, symbols: &[Linkage]) -> Result<Option<PathBuf>, BuildError> {
         let text = source(self.instrument, self.target, symbols);
         text.map(|text| self.ours(&text, &["-c"], "stand_in.o")).transpose()
     }
 
-    /// A library to link against where the driver is asked to describe tensors: machines that only compile
-    /// have no driver, and its name is all that stays of this one.
+    /// A library to link against if the candidate calls the driver to describe tensors. Machines
+    /// that only compile have no driver; only this library's name remains in the result.
     pub(crate) fn driver(&self, symbols: &[Linkage]) -> Result<Option<PathBuf>, BuildError> {
         let mut text = String::new();
         for name in allowed::DRIVER {
@@ -84,7 +84,7 @@ impl Bench<'_> {
         text.map(|text| self.ours(&text, &shared, "libcuda.so")).transpose()
     }
 
-    /// Compiles a text of our own to a file of that name, once.
+    /// Compiles our own source text to a file of that name, once.
     fn ours(&self, text: &str, arguments: &[&str], name: &str) -> Result<PathBuf, BuildError> {
         let tools = self.tools.describe();
         let parts = ["of our own 1", text, name].into_iter();
@@ -115,7 +115,7 @@ impl Bench<'_> {
     }
 }
 
-/// Definitions of what is taken away, as far as these objects use it.
+/// Stub definitions of the functions that these objects use.
 fn source(instrument: Instrument, target: &Target, symbols: &[Linkage]) -> Option<String> {
     let kernels = match instrument {
         Instrument::EmptyKernels | Instrument::TrapKernels => true,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_taken_away() {
+    fn used_launches_and_libraries_are_stubbed() {
         let gpu = Target::Cuda { arch: "sm_90a".to_owned() };
         let symbols = [object(&["__cudaLaunchKernel", "cublasSgemm_v2", "cudaMemcpyAsync"], &[])];
         let of = |instrument| source(instrument, &gpu, &symbols).unwrap_or_default();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn own_definitions_of_the_runtime_are_refused() {
+    fn redefinition_of_runtime_functions_is_refused() {
         let symbols = [object(&[], &["cudaLaunchKernel", "launch", "cublasSgemm_v2"])];
         let told: Vec<_> = taken(&symbols, "a").into_iter().map(|d| d.message).collect();
         assert_eq!(

@@ -1,11 +1,14 @@
-//! What a candidate's binary may import: everything else is refused.
+//! The functions that a candidate's binary may import; all others are refused.
 //!
-//! A launcher checks its arguments, allocates, and launches. The lists hold what that needs: the C and
-//! C++ runtimes without processes, threads, files, sockets and loading; CUDA's runtime without modules,
-//! callbacks, memory of other processes and limits of the device; matrix products of cuBLAS and
-//! convolutions of cuDNN; of torch allocation, shapes and streams; of Python what pybind11 calls.
+//! A launcher checks its arguments, allocates, and launches. The lists allow what that needs:
+//!
+//! - the C and C++ runtimes without processes, threads, files, sockets and loading;
+//! - CUDA's runtime without modules, callbacks, memory of other processes and device limits;
+//! - matrix products of cuBLAS and convolutions of cuDNN;
+//! - allocation, shapes and streams of torch;
+//! - the Python functions that pybind11 calls.
 
-/// C functions and data, beside mathematics.
+/// C functions and data, except mathematics.
 #[rustfmt::skip]
 const C: &[&str] = &[
     "_GLOBAL_OFFSET_TABLE_", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable",
@@ -31,13 +34,13 @@ const C: &[&str] = &[
     "ispunct", "isupper", "isxdigit",
 ];
 
-/// What the headers of the cpu device need for the stacks of a block's threads.
+/// Functions that the headers of the cpu device need for the stacks of a block's threads.
 pub(crate) const HOST_STACKS: [&str; 3] = ["mmap", "mprotect", "munmap"];
 
 /// Functions that compilers call: exceptions and OpenMP.
 const COMPILER: &[&str] = &["_Unwind_", "__cxa_", "GOMP_", "omp_get_", "omp_in_"];
 
-/// Functions of `libgcc` for arithmetic that no instruction does; they end in a digit.
+/// Functions of `libgcc` for arithmetic without a machine instruction; they end in a digit.
 #[rustfmt::skip]
 const ARITHMETIC: &[&str] = &[
     "__add", "__ash", "__clz", "__cmp", "__ctz", "__div", "__eq", "__extend", "__ffs", "__ge",
@@ -45,7 +48,7 @@ const ARITHMETIC: &[&str] = &[
     "__sub", "__trunc", "__udiv", "__umod", "__unord",
 ];
 
-/// And those that end in a type.
+/// The same, for functions that end in a type.
 const CONVERSIONS: &[&str] = &["__fix", "__float"];
 
 /// Functions of `libm`, without the letter for their type.
@@ -61,8 +64,8 @@ const MATHEMATICS: &[&str] = &[
     "__signbit",
 ];
 
-/// Names below `std`, with their beginnings where a `*` ends them. Not here: threads and what waits for
-/// them, files, file systems.
+/// Names below `std`; a `*` at the end marks a prefix. Excluded are threads, synchronisation, files
+/// and file systems.
 #[rustfmt::skip]
 const STD: &[&str] = &[
     "_Fnv_hash_bytes", "_Hash_bytes", "_List_node_base", "_Rb_tree_*", "_Sp_*", "_V2",
@@ -81,7 +84,7 @@ const STD: &[&str] = &[
     "uncaught_exception", "uncaught_exceptions", "underflow_error", "unexpected", "use_facet",
 ];
 
-/// CUDA's runtime, whole names without the version that some have.
+/// CUDA's runtime: whole names, without the version suffix that some have.
 #[rustfmt::skip]
 const RUNTIME: &[&str] = &[
     "__cudaGetKernel", "__cudaInitModule", "__cudaLaunchKernel", "__cudaPopCallConfiguration",
@@ -110,7 +113,7 @@ const RUNTIME: &[&str] = &[
     "cudaThreadExchangeStreamCaptureMode",
 ];
 
-/// Ways to launch a kernel, all of which a build without kernels replaces.
+/// Functions that launch a kernel; a build without kernels replaces all of them.
 pub(crate) const LAUNCHES: [&str; 4] = [
     "__cudaLaunchKernel",
     "cudaLaunchKernel",
@@ -118,11 +121,12 @@ pub(crate) const LAUNCHES: [&str; 4] = [
     "cudaLaunchCooperativeKernel",
 ];
 
-/// What describes tensors to the device's copy engine; the driver computes nothing in them.
+/// Driver functions that describe tensors to the device's copy engine; the driver computes nothing
+/// in them.
 pub(crate) const DRIVER: [&str; 3] =
     ["cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuGetErrorString"];
 
-/// What cuBLAS and cuDNN need beside the work itself: beginnings of names.
+/// Prefixes of cuBLAS and cuDNN functions needed in addition to the compute functions.
 #[rustfmt::skip]
 const LIBRARY_SERVICES: &[&str] = &[
     "cublasCreate", "cublasDestroy", "cublasGetAtomicsMode", "cublasGetMathMode",
@@ -137,7 +141,7 @@ const LIBRARY_SERVICES: &[&str] = &[
     "cudnnSetFilter", "cudnnSetStream", "cudnnSetTensor4d", "cudnnSetTensorNd",
 ];
 
-/// Where torch keeps allocation, descriptions of tensors, devices, streams and errors.
+/// Parts of torch for allocation, tensor descriptions, devices, streams and errors.
 #[rustfmt::skip]
 const TORCH: &[&str] = &[
     "at::AutoDispatchBelowADInplaceOrView", "at::AutoDispatchBelowAutograd",
@@ -180,15 +184,15 @@ const TORCH: &[&str] = &[
     "torch::processErrorMsg", "torch::translate_exception_to_python",
 ];
 
-/// Python's side of torch: beginnings of C names.
+/// The Python side of torch: prefixes of C names.
 #[rustfmt::skip]
 const TORCH_PYTHON: &[&str] = &[
     "THPDeviceType", "THPDtypeType", "THPException", "THPGeneratorClass", "THPLayoutType",
     "THPMemoryFormatType", "THPUtils_", "THPVariableClass", "THPVariable_Wrap",
 ];
 
-/// What pybind11 calls of Python: beginnings of names. Nothing that runs source, imports modules, reaches
-/// other frames' variables or the interpreter's own functions.
+/// Prefixes of the Python functions that pybind11 calls. Excluded is everything that runs source,
+/// imports modules, or reaches other frames' variables or the interpreter's own functions.
 #[rustfmt::skip]
 const PYTHON: &[&str] = &[
     "PyArg_", "PyBaseObject_Type", "PyBool_", "PyBuffer_", "PyByteArray_", "PyBytes_",
@@ -211,7 +215,7 @@ const PYTHON: &[&str] = &[
     "_Py_EllipsisObject",
 ];
 
-/// Whether a C name is one that a launcher needs.
+/// Whether a launcher may need this C function.
 pub(crate) fn c_function(symbol: &str) -> bool {
     let unchecked = symbol.strip_prefix("__").and_then(|s| s.strip_suffix("_chk"));
     C.contains(&symbol)
@@ -223,7 +227,7 @@ pub(crate) fn c_function(symbol: &str) -> bool {
         || vector_mathematics(symbol)
 }
 
-/// `expf`, `__expf_finite`.
+/// Whether this is a function of `libm`, such as `expf` or `__expf_finite`.
 fn mathematics(symbol: &str) -> bool {
     let finite = symbol.strip_prefix("__").and_then(|s| s.strip_suffix("_finite"));
     let name = finite.unwrap_or(symbol);
@@ -233,14 +237,15 @@ fn mathematics(symbol: &str) -> bool {
     [name, untyped, inner.as_str()].iter().any(|name| MATHEMATICS.contains(name))
 }
 
-/// `_ZGVeN16v_expf`: a function of `libmvec`, and no guard of a C++ variable.
+/// Whether this is a function of `libmvec`, such as `_ZGVeN16v_expf`, and not the guard of a C++
+/// variable.
 fn vector_mathematics(symbol: &str) -> bool {
     let Some(rest) = symbol.strip_prefix("_ZGV") else { return false };
     let Some((kind, name)) = rest.split_once('_') else { return false };
     kind.starts_with(['b', 'c', 'd', 'e']) && kind[1..].starts_with(['N', 'M']) && mathematics(name)
 }
 
-/// Whether a C++ name, as its path, is one that launchers and bindings need.
+/// Whether launchers and bindings may need a C++ name, given as its path.
 pub(crate) fn cpp_name(path: &[&str]) -> bool {
     match path {
         ["__cxxabiv1" | "__gnu_cxx" | "typeinfo", ..]
@@ -263,7 +268,7 @@ pub(crate) fn cpp_name(path: &[&str]) -> bool {
     }
 }
 
-/// Whether CUDA's runtime may be asked for this.
+/// Whether candidates may call this function of CUDA's runtime.
 pub(crate) fn runtime(symbol: &str) -> bool {
     let unversioned = symbol
         .rsplit_once("_v")
@@ -274,12 +279,13 @@ pub(crate) fn runtime(symbol: &str) -> bool {
         || symbol.starts_with("cudaOccupancy")
 }
 
-/// Whether this is cuBLAS or cuDNN at what they may do, or what that needs.
+/// Whether this is an allowed function of cuBLAS or cuDNN: a compute function, or one that it
+/// needs.
 pub(crate) fn library_function(symbol: &str) -> bool {
     library_work(symbol) || begins(LIBRARY_SERVICES, symbol)
 }
 
-/// Whether this computes: a matrix product of cuBLAS, a convolution of cuDNN.
+/// Whether this function computes: a matrix product of cuBLAS, or a convolution of cuDNN.
 pub(crate) fn library_work(symbol: &str) -> bool {
     let lower = symbol.to_ascii_lowercase();
     let product =
@@ -295,7 +301,7 @@ pub(crate) fn library_work(symbol: &str) -> bool {
         .contains(&symbol)
 }
 
-/// Whether this is a C name of Python, or of torch's Python side, that bindings need.
+/// Whether bindings may need this C name of Python, or of torch's Python side.
 pub(crate) fn python(symbol: &str) -> bool {
     begins(PYTHON, symbol) || begins(TORCH_PYTHON, symbol)
 }

@@ -1,8 +1,8 @@
-//! What a build gives: the artifact folder and its description, or a typed failure.
+//! The result of a build: the artifact folder and its description, or a typed failure.
 //!
 //! The folder is read by the runner, which is Python, so its files are JSON with plain names:
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `build.json` | [`BuildManifest`]: key, versions, kernels, warnings, BLAKE3 of every file |
 //! | `launchers.json` | [`LauncherTable`]: the `extern "C"` functions of `libkernels.so` |
@@ -21,12 +21,12 @@ use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
 /// Version of every JSON file in an artifact folder.
 pub const ARTIFACT_VERSION: u32 = 2;
 
-/// What to compile for.
+/// Device to compile for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A GPU architecture such as `sm_90a`.
     Cuda {
-        /// `sm_`, the compute capability, and `a` where the device has features of its own.
+        /// `sm_`, the compute capability, and `a` if the device has architecture-specific features.
         arch: String,
     },
     /// The host, through `hostcuda`.
@@ -43,21 +43,21 @@ impl Target {
     }
 }
 
-/// Whether a build for the cpu device also asks `ptxas` what the kernels would need on a GPU.
+/// Whether a build for the cpu device also queries `ptxas` for the kernels' GPU resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Resources {
     /// No.
     #[default]
     Skip,
-    /// Yes, in threads beside the build; what fails there is a warning. Ignored for `cuda`, whose
-    /// compiler reports them anyway, and where there is no `nvcc`.
+    /// Yes, in threads parallel to the build; failures become warnings. Ignored without `nvcc`, and
+    /// for `cuda`, whose compiler reports them anyway.
     Report {
         /// Architecture, e.g. `sm_90a`.
         arch: String,
     },
 }
 
-/// What a caller may ask beside the candidate and the target.
+/// Options of a build beyond the candidate and the target.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// GPU resources of a cpu build.
@@ -65,19 +65,20 @@ pub struct Request {
     /// Source of the task's reference (`model.py`). A candidate that calls `load_inline` inside
     /// `ModelNew.__init__` is harvested with its `get_init_inputs`.
     pub reference: Option<String>,
-    /// What the binary is prepared for beside running.
+    /// Instrumentation of the binary.
     pub instrument: Instrument,
 }
 
-/// What a binary is prepared for beside running. What is judged has none.
+/// Instrumentation of a binary. Judged binaries have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Instrument {
     /// Nothing.
     #[default]
     None,
-    /// Profilers: on the cpu device every launch notes when it ran. On a GPU they need nothing.
+    /// For profilers: on the cpu device every launch records its times. On a GPU the binary is
+    /// unchanged.
     Profile,
-    /// Sanitizers: source lines on a GPU, AddressSanitizer on the cpu device.
+    /// For sanitizers: source lines on a GPU, AddressSanitizer on the cpu device.
     Sanitize,
     /// Ablation: launches of the candidate's own kernels do nothing and succeed.
     EmptyKernels,
@@ -88,35 +89,36 @@ pub enum Instrument {
 }
 
 impl Instrument {
-    /// Whether it takes something away from what is run.
+    /// Whether it removes part of the computation.
     pub fn is_ablation(self) -> bool {
         matches!(self, Self::EmptyKernels | Self::TrapKernels | Self::EmptyLibraries)
     }
 }
 
-/// A build's result. A candidate that does not build is a value, not an error.
+/// Result of a build. A candidate that does not build is a value, not an error.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It can be loaded.
     Built(Artifact),
-    /// It cannot, and that is the candidate's doing.
+    /// It cannot be built, and the candidate is the cause.
     Failed(Failed),
 }
 
 /// A built candidate.
 #[derive(Clone, Debug)]
 pub struct Artifact {
-    /// The folder, inside the cache: read only, never deleted while the cache lives.
+    /// The folder in the cache. It is read-only. The cache evicts only folders that were not used
+    /// recently.
     pub dir: PathBuf,
     /// Launchers that `cuda_extension` exposes.
     pub launchers: Vec<Launcher>,
-    /// Whether `cuda_extension.so` is there.
+    /// Whether `cuda_extension.so` exists.
     pub has_extension: bool,
-    /// Whether `inline.json` is there.
+    /// Whether `inline.json` exists.
     pub inline: bool,
     /// Registers, spills and shared memory per kernel, sorted by name; empty without `ptxas`.
     pub kernels: Vec<KernelResources>,
-    /// Kernels that its sources define; on a GPU, that were compiled.
+    /// Number of kernels that its sources define; for a GPU, the number of compiled kernels.
     pub own_kernels: u32,
     /// Matrix products and convolutions of NVIDIA's libraries that its binaries call, sorted.
     pub library_calls: Vec<String>,
@@ -148,7 +150,7 @@ pub struct Failed {
 pub struct LauncherTable {
     /// [`ARTIFACT_VERSION`].
     pub version: u32,
-    /// File name beside this one.
+    /// File name in the same folder.
     pub library: String,
     /// Exposed launchers, sorted by name.
     pub launchers: Vec<Launcher>,
@@ -159,20 +161,20 @@ pub struct LauncherTable {
 pub struct Launcher {
     /// Symbol and Python name.
     pub name: String,
-    /// File it was found in, workspace-relative.
+    /// Workspace-relative file that defines it.
     pub file: String,
     /// Parameters in order, without the trailing stream.
     pub params: Vec<Param>,
-    /// What it returns.
+    /// Return type.
     pub returns: Returns,
-    /// Whether a `cudaStream_t` follows the parameters; the caller of Python does not pass it.
+    /// Whether a `cudaStream_t` follows the parameters; the Python caller does not pass it.
     pub has_stream: bool,
 }
 
 /// One parameter of a launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Param {
-    /// Name in the source; `arg0`, `arg1`, ... where it has none.
+    /// Name in the source; `arg0`, `arg1`, ... if it has none.
     pub name: String,
     /// Tensor or number.
     pub kind: ParamKind,
@@ -196,7 +198,7 @@ pub enum ParamKind {
     Scalar,
 }
 
-/// Types that C and torch share, by torch's names; `uint16` to `uint64` for numbers mostly.
+/// Types that C and torch share, by torch's names; `uint16` to `uint64` are mostly for numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Element {
@@ -228,7 +230,7 @@ pub enum Element {
     Float64,
 }
 
-/// What a launcher returns. Anything but zero raises in Python.
+/// Return type of a launcher. A non-zero value raises in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Returns {
@@ -245,7 +247,7 @@ pub enum Returns {
 pub struct InlineTable {
     /// [`ARTIFACT_VERSION`].
     pub version: u32,
-    /// By key, which `harvest.py` computes from the arguments of `load_inline` or `load`.
+    /// Modules by key, which `harvest.py` computes from the arguments of `load_inline` or `load`.
     pub modules: BTreeMap<String, InlineModule>,
 }
 
@@ -269,9 +271,9 @@ pub struct BuildManifest {
     pub target: String,
     /// Compilers and torch, as in the key.
     pub tools: Vec<String>,
-    /// Whether `cuda_extension.so` is there.
+    /// Whether `cuda_extension.so` exists.
     pub has_extension: bool,
-    /// Whether `inline.json` is there.
+    /// Whether `inline.json` exists.
     pub inline: bool,
     /// See [`Artifact::kernels`].
     pub kernels: Vec<KernelResources>,

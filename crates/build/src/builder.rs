@@ -1,4 +1,4 @@
-//! The order of a build: screen, harvest, compile, link, check, publish.
+//! The steps of a build: screen, harvest, compile, link, check, publish.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,17 +30,18 @@ use crate::support::Support;
 use crate::toolchain::Toolchain;
 use crate::unit::{Language, Unit};
 
-/// Bounds of a build.
+/// Limits of a build.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Seconds of processor time that one compiler run may use; 240. The wall clock may show six
-    /// times as many and a minute.
+    /// Processor time of one compiler run in seconds; default 240. The wall-clock limit is six
+    /// times this plus a minute.
     pub compile_seconds: f64,
-    /// Memory that one compiler run may use, in bytes; 6 GiB.
+    /// Memory of one compiler run in bytes; default 6 GiB.
     pub compile_memory_bytes: u64,
-    /// Compiler runs at once; the number of cores.
+    /// Maximum concurrent compiler runs; default the number of cores.
     pub jobs: usize,
-    /// What the cache may hold, in bytes; 16 GiB. What was not used for longest is removed.
+    /// Maximum size of the cache in bytes; default 16 GiB. The least recently used entries are
+    /// removed.
     pub cache_bytes: u64,
 }
 
@@ -55,8 +56,7 @@ impl Default for Settings {
     }
 }
 
-/// Builds candidates. Cheap to keep, safe to share between threads and, through its cache, between
-/// processes.
+/// Builds candidates. It can be shared between threads and, through its cache, between processes.
 #[derive(Debug)]
 pub struct Builder {
     jail: Arc<Jail>,
@@ -67,7 +67,7 @@ pub struct Builder {
     headers: Precompiled,
 }
 
-/// Why a build ended early; the middle road between [`Outcome`] and [`BuildError`].
+/// Why a build ended early: a failure of the candidate, or an infrastructure error.
 pub(crate) enum Stop {
     Failed(FailureClass, Rejected),
     Error(BuildError),
@@ -84,7 +84,7 @@ pub(crate) fn rejected(class: FailureClass, diagnostics: Vec<Diagnostic>) -> Sto
 }
 
 impl Builder {
-    /// A builder with its cache in `cache_dir`, which is made if it is not there.
+    /// A builder with its cache in `cache_dir`, which is created if it does not exist.
     pub fn new(
         jail: Arc<Jail>,
         toolchain: Toolchain,
@@ -102,7 +102,7 @@ impl Builder {
         &self.toolchain
     }
 
-    /// Folder with every artifact: what a runner's jail must be shown.
+    /// Folder with every artifact; a runner's jail must mount it.
     pub fn cache_dir(&self) -> &Path {
         self.cache.root()
     }
@@ -128,7 +128,7 @@ impl Builder {
         self.build_with(candidate, target, &Request::default())
     }
 
-    /// Builds `candidate` for `target`, or finds what an earlier build left in the cache.
+    /// Builds `candidate` for `target`, or returns the cached result of an earlier build.
     pub fn build_with(
         &self,
         candidate: &Candidate,
@@ -221,7 +221,7 @@ impl Builder {
         Ok(artifact(dir, launchers, manifest, false, start))
     }
 
-    /// Starts a thread per `.cu` that asks `ptxas`, if the caller wants to know.
+    /// Starts a thread per `.cu` that queries `ptxas`, if the caller requested it.
     fn ask_resources<'scope, 'env>(
         &'env self,
         scope: &'scope std::thread::Scope<'scope, 'env>,
@@ -271,7 +271,7 @@ impl Builder {
         vec![scope.spawn(told)]
     }
 
-    /// All objects, then every library.
+    /// Compiles all objects, then links every library.
     fn compile_and_link(
         &self,
         bench: &Bench<'_>,
@@ -317,8 +317,8 @@ impl Builder {
         Ok((report, has_extension, computes))
     }
 
-    /// Compiles `units`, several at once. All of them are tried, so that one failure does not hide
-    /// another.
+    /// Compiles `units`, several in parallel. All of them are tried, so that one failure does not
+    /// hide another.
     fn compile_all(
         &self,
         bench: &Bench<'_>,
@@ -365,7 +365,7 @@ impl Builder {
         }
     }
 
-    /// Names for this machine's folders in messages.
+    /// Replacements for this machine's folders in messages.
     pub(crate) fn scrub(&self, tree: &Path) -> Scrub {
         let mut known: Vec<(PathBuf, &str)> = vec![
             (tree.to_owned(), ""),
@@ -390,7 +390,7 @@ impl Builder {
     }
 }
 
-/// What of a candidate can compute something on the device.
+/// The parts of a candidate that can compute on the device.
 #[derive(Default)]
 struct Computes {
     own_kernels: u32,
@@ -409,8 +409,8 @@ fn library_of(module: &Module) -> String {
     format!("inline/{}.so", module.key)
 }
 
-/// The launchers that the library has, and a warning for each that it has not: which branches of `#if`
-/// are compiled is for the compiler to say.
+/// The launchers that the library exports, and a warning for each missing one: only the compiler
+/// knows which branches of `#if` are compiled.
 fn there(
     launchers: &[Launcher],
     staged: &Path,

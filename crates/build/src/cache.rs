@@ -1,8 +1,8 @@
-//! A folder of finished work, addressed by what it was made from.
+//! A folder of build results, addressed by the hash of their inputs.
 //!
-//! An entry is a folder that appears at once, by a rename, and never changes. Its `hashes.json`
-//! lists the BLAKE3 of every other file in it; an entry that does not fit its list (a full disk, a
-//! crash, a meddling hand) is removed and made again.
+//! An entry is a folder that appears atomically, by a rename, and never changes. Its `hashes.json`
+//! lists the BLAKE3 of every other file in it. An entry that does not match its list (a full disk,
+//! a crash, tampering) is removed and rebuilt.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ use crate::evict::{Bound, size};
 /// Name of the list in every entry.
 pub(crate) const HASHES: &str = "hashes.json";
 
-/// The sorts of entry.
+/// The kinds of entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// One compiled file and what the compiler said.
+    /// One compiled file and the compiler's output.
     Object,
     /// A whole candidate.
     Artifact,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// The cache's folder. Several processes may use it at once.
+/// The cache's folder. Several processes may use it concurrently.
 #[derive(Debug)]
 pub(crate) struct Cache {
     root: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache that holds about `bytes` at the most.
+    /// A cache of at most about `bytes`.
     pub(crate) fn open(root: &Path, bytes: u64) -> std::io::Result<Self> {
         for folder in Kind::ALL.map(Kind::folder).iter().chain(&["scratch", "prefixes"]) {
             fs::create_dir_all(root.join(folder))?;
@@ -56,7 +56,7 @@ impl Cache {
         Ok(Self { root: fs::canonicalize(root)?, bound: Bound::new(bytes) })
     }
 
-    /// Where everything lies.
+    /// The cache's root folder.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -72,7 +72,7 @@ impl Cache {
         self.root.join(kind.folder()).join(&key[..2]).join(key)
     }
 
-    /// The entry under `key`, if it is there and whole.
+    /// The entry under `key`, if it exists and is intact.
     pub(crate) fn find(&self, kind: Kind, key: &str) -> Option<PathBuf> {
         let place = self.place(kind, key);
         if !place.is_dir() {
@@ -86,7 +86,7 @@ impl Cache {
         None
     }
 
-    /// Notes that an entry is in use. A cache that cannot be written is not bounded either.
+    /// Marks an entry as used. A read-only cache has no size limit.
     pub(crate) fn used(place: &Path) {
         if let Ok(list) = fs::File::open(place.join(HASHES)) {
             let _ = list.file().set_modified(SystemTime::now());
@@ -98,8 +98,8 @@ impl Cache {
         self.discard(&self.place(kind, key));
     }
 
-    /// Makes the folder `staged` the entry under `key`. If another builder was faster, its entry
-    /// stays and `staged` is dropped: both were made from the same content.
+    /// Publishes the folder `staged` as the entry under `key`. If another builder was faster, its
+    /// entry stays and `staged` is dropped: both have the same content.
     pub(crate) fn publish(&self, kind: Kind, key: &str, staged: &Path) -> std::io::Result<PathBuf> {
         let mut hashes = BTreeMap::new();
         for (name, path) in files_below(staged)? {
@@ -139,7 +139,7 @@ impl Cache {
         Err(std::io::Error::other(what))
     }
 
-    /// Moves an entry out of sight before deleting it, so that nobody sees half of it.
+    /// Renames an entry before deleting it, so that no reader sees a partial one.
     fn discard(&self, place: &Path) {
         if let Ok(grave) = self.scratch() {
             let _ = fs::rename(place, grave.path().join("discarded"));
@@ -159,8 +159,8 @@ fn whole(place: &Path) -> bool {
         })
 }
 
-/// Regular files below `root` by relative name. Anything else there is an error: compilers make
-/// files only.
+/// Regular files below `root` by relative name. Anything else is an error: compilers create only
+/// files.
 pub(crate) fn files_below(root: &Path) -> std::io::Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let mut open = vec![(String::new(), root.to_owned())];
@@ -188,7 +188,7 @@ fn hash_file(path: &Path) -> std::io::Result<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// The runner reads artifacts under another uid.
+/// Makes a folder readable to the runner, which has another uid.
 pub(crate) fn open_to_readers(folder: &Path) -> std::io::Result<()> {
     fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder)? {
@@ -202,7 +202,7 @@ pub(crate) fn open_to_readers(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A key from parts; no two lists of parts share one.
+/// A key from parts; different lists of parts have different keys.
 pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_found_until_it_is_touched() {
+    fn modified_cache_entry_is_not_found() {
         let root = tempfile::tempdir().unwrap();
         let cache = Cache::open(root.path(), 1 << 30).unwrap();
         let key = key([&b"a"[..]]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_publishers_wins_unless_it_is_broken() {
+    fn first_published_entry_stays_unless_damaged() {
         let root = tempfile::tempdir().unwrap();
         let cache = Cache::open(root.path(), 1 << 30).unwrap();
         let key = key([&b"a"[..]]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_lists_apart() {
+    fn keys_of_differently_split_lists_differ() {
         assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
     }
 }

@@ -20,7 +20,7 @@ use crate::toolchain::{Compiler, Family, Toolchain};
 use crate::unit::{Language, Texts, Unit};
 use warpwright_jail::Jail;
 
-/// Everything that the compiler runs of one build share.
+/// State shared by all compiler runs of one build.
 pub(crate) struct Bench<'a> {
     pub jail: &'a Jail,
     pub tools: &'a Toolchain,
@@ -30,11 +30,11 @@ pub(crate) struct Bench<'a> {
     pub headers: &'a Precompiled,
     pub target: &'a Target,
     pub instrument: Instrument,
-    /// Where `texts` are written.
+    /// The folder to which `texts` are written.
     pub tree: &'a Path,
-    /// What compilers see.
+    /// The texts that compilers see.
     pub texts: &'a Texts,
-    /// What the candidate wrote, for excerpts.
+    /// The candidate's own texts, for excerpts.
     pub originals: &'a Texts,
     pub scrub: &'a Scrub,
 }
@@ -46,14 +46,14 @@ pub(crate) struct Object {
     pub report: Report,
 }
 
-/// What the compiler said about a unit that compiled; kept beside the object.
+/// The compiler's output for a unit that compiled; stored with the object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub warnings: Vec<Diagnostic>,
     pub kernels: Vec<KernelResources>,
 }
 
-/// What the compiler or linker said when it failed, or why it was stopped.
+/// The compiler's or linker's output on failure, or the reason why it was stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejected {
     pub diagnostics: Vec<Diagnostic>,
@@ -63,7 +63,7 @@ pub(crate) struct Rejected {
 const REPORT: &str = "report.json";
 
 impl Bench<'_> {
-    /// Compiles `unit`, or finds its object.
+    /// Compiles `unit`, or finds its cached object.
     pub(crate) fn object(&self, unit: &Unit) -> Result<Result<Object, Rejected>, BuildError> {
         let host = !matches!((self.target, unit.language), (Target::Cuda { .. }, Language::Cuda));
         let command = match self.target {
@@ -120,7 +120,7 @@ impl Bench<'_> {
         Ok(Ok(Object { path: place.join(file), report }))
     }
 
-    /// What `ptxas` says of a `.cu` for a GPU, while the candidate is built for the host.
+    /// The report of `ptxas` on a `.cu` for a GPU, while the candidate is built for the host.
     pub(crate) fn resources(&self, unit: &Unit, arch: &str) -> Result<Report, BuildError> {
         let target = Target::Cuda { arch: arch.to_owned() };
         let bench = Bench { target: &target, ..*self };
@@ -139,7 +139,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The output of a run that succeeded; else what to tell the candidate.
+    /// The output of a successful run; otherwise the failure to report to the candidate.
     pub(crate) fn accepted(
         &self,
         ended: &Ended,
@@ -168,7 +168,7 @@ impl Bench<'_> {
         Ok(Err(Rejected { diagnostics: found, raw_tail }))
     }
 
-    /// The command with torch's headers precompiled, where that can be.
+    /// The command with torch's headers precompiled, if possible.
     fn fast(
         &self,
         unit: &Unit,
@@ -182,7 +182,7 @@ impl Bench<'_> {
         Ok(self.with_precompiled(command, family, &self.texts[&unit.name]))
     }
 
-    /// The compiler of a host file. On the cpu device all are compiled alike.
+    /// The compiler of a host file. The cpu device has one compiler for all files.
     fn host_compiler(&self, unit: &Unit) -> Result<&Compiler, BuildError> {
         match (&self.tools.clang, self.target) {
             (Some(clang), Target::Cuda { .. }) if unit.torch => Ok(clang),
@@ -243,7 +243,7 @@ impl Bench<'_> {
         Ok(command)
     }
 
-    /// The compiler and the flags of a host file; what names the unit comes after.
+    /// The compiler and the flags of a host file, without the arguments that name the unit.
     fn cxx(&self, unit: &Unit) -> Result<Command, BuildError> {
         let cxx = self.host_compiler(unit)?;
         let tool = match cxx.family() {
@@ -301,7 +301,7 @@ impl Bench<'_> {
     }
 }
 
-/// What names the unit, after the flags that all units of its kind have.
+/// The arguments that name the unit; they follow the flags common to its kind.
 fn unit_arguments(unit: &Unit, host: bool) -> Vec<String> {
     let mut arguments = Vec::new();
     if unit.torch {
@@ -316,7 +316,7 @@ fn unit_arguments(unit: &Unit, host: bool) -> Vec<String> {
     arguments
 }
 
-/// Flags after those of every build for the host; the last one counts.
+/// Flags appended to those of every host build; the last one counts.
 fn host_instrument_flags(instrument: Instrument) -> &'static [&'static str] {
     match instrument {
         Instrument::None
@@ -334,13 +334,13 @@ fn host_instrument_flags(instrument: Instrument) -> &'static [&'static str] {
     }
 }
 
-/// Code for this architecture and no other. `-arch=sm_90a` would have PTX for `compute_90` made as well,
-/// which has not the instructions that the letter stands for.
+/// Code for this architecture only. `-arch=sm_90a` would also generate PTX for `compute_90`, which
+/// lacks the architecture-specific instructions.
 fn generated(arch: &str) -> String {
     format!("-gencode=arch={},code={arch}", arch.replacen("sm_", "compute_", 1))
 }
 
-/// Whether there is something like `[=] __device__ (int i)`.
+/// Whether the text has a device lambda such as `[=] __device__ (int i)`.
 fn has_device_lambda(text: &str) -> bool {
     text.split(']').skip(1).any(|rest| {
         let rest = rest.trim_start();
@@ -348,7 +348,7 @@ fn has_device_lambda(text: &str) -> bool {
     })
 }
 
-/// Whether a warning is about the candidate's own text.
+/// Whether a warning concerns the candidate's own text.
 fn of_candidate(diagnostic: &Diagnostic) -> bool {
     diagnostic.file.as_deref().is_none_or(|f| !f.starts_with(['<', '/', '.']))
 }

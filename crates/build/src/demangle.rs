@@ -1,11 +1,11 @@
 //! Readable kernel names from the Itanium mangling that `ptxas` prints.
 //!
-//! Only a function's name and its template arguments are wanted, not its parameters, and only what
-//! kernels are made of is understood: namespaces, templates over types, integers and booleans,
-//! substitutions. Anything else keeps its mangled name, which is still true.
+//! Only a function's name and its template arguments are demangled, not its parameters. Supported
+//! are the constructs that kernels use: namespaces, templates over types, integers and booleans,
+//! and substitutions. Any other name stays mangled.
 
 /// `_ZN2ns5axpbyIfLi256EEEvPKT_PS1_i` becomes `ns::axpby<float, 256>`; unknown forms are returned
-/// as they came.
+/// unchanged.
 pub(crate) fn kernel_name(mangled: &str) -> String {
     let Some(rest) = mangled.strip_prefix("_Z") else {
         return mangled.to_owned();
@@ -17,7 +17,7 @@ pub(crate) fn kernel_name(mangled: &str) -> String {
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
-    /// What `S_`, `S0_`, ... refer to.
+    /// The components that `S_`, `S0_`, ... refer to.
     seen: Vec<String>,
     /// Nesting, bounded because the text may come from hostile sources.
     depth: u32,
@@ -236,7 +236,7 @@ mod tests {
     use super::kernel_name;
 
     #[test]
-    fn names_of_kernels_as_ptxas_prints_them() {
+    fn kernel_names_are_demangled() {
         for (mangled, plain) in [
             ("_Z5plainPf", "plain"),
             ("_ZN2ns5axpbyIfLi256EEEvPKT_PS1_i", "ns::axpby<float, 256>"),
@@ -263,7 +263,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(text in "_Z[NIESK_0-9a-zLJPR]{0,60}") {
+        fn no_text_makes_demangling_panic(text in "_Z[NIESK_0-9a-zLJPR]{0,60}") {
             let _ = kernel_name(&text);
         }
     }

@@ -1,9 +1,9 @@
-//! Compiler output as data.
+//! Parses compiler output into diagnostics.
 //!
-//! Four tools write four forms: g++ `file:line:column: error: text`, nvcc's front end
-//! `file(line): error #20: text` with a caret line below, ptxas and nvlink `ptxas error : text`,
-//! and linkers sentences. What is recognised becomes a [`Diagnostic`] with an excerpt made from
-//! the candidate's own source; what is not stays in the raw tail.
+//! Four tools use four formats: g++ `file:line:column: error: text`, nvcc's front end `file(line):
+//! error #20: text` with a caret line below, ptxas and nvlink `ptxas error : text`, and linkers
+//! sentences. Recognised messages become [`Diagnostic`]s with an excerpt of the candidate's own
+//! source; the others remain in the raw tail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,14 +12,14 @@ use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::demangle::kernel_name;
 
-/// At most this many diagnostics of one build are kept, errors first.
+/// Maximum diagnostics kept per build, errors first.
 pub(crate) const MAX_DIAGNOSTICS: usize = 20;
 const MAX_MESSAGE: usize = 600;
 const MAX_EXCERPT_LINE: usize = 160;
 /// Bytes of raw output kept with a failure.
 pub(crate) const MAX_TAIL: usize = 4096;
 
-/// Turns machine paths into what a reader of another machine can use.
+/// Removes machine paths from text for readers on other machines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrub {
     /// Prefix and replacement, longest prefix first.
@@ -27,7 +27,7 @@ pub(crate) struct Scrub {
 }
 
 impl Scrub {
-    /// Each path is replaced by its label; paths that match none lose their folders.
+    /// Replaces each path with its label; other paths lose their folders.
     pub(crate) fn new(mut prefixes: Vec<(String, String)>) -> Self {
         prefixes.retain(|(prefix, _)| prefix.len() > 1);
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
@@ -46,8 +46,8 @@ impl Scrub {
     }
 }
 
-/// `/a/b/c.h` becomes `.../c.h`, wherever a path can begin. Paths of the system's own headers say
-/// nothing about the machine and stay.
+/// `/a/b/c.h` becomes `.../c.h`, wherever a path can begin. Paths of the system's own headers stay,
+/// because they reveal nothing about the machine.
 fn drop_folders(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -74,8 +74,8 @@ fn drop_folders(text: &str) -> String {
     out + rest
 }
 
-/// All diagnostics in `output`, in order. `sources` are the candidate's files by the names that
-/// remain after scrubbing; excerpts come from them.
+/// All diagnostics in `output`, in order. `sources` are the candidate's files by their scrubbed
+/// names; excerpts come from them.
 pub(crate) fn parse(
     output: &str,
     sources: &BTreeMap<String, String>,
@@ -116,7 +116,7 @@ pub(crate) fn ranked(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
     all
 }
 
-/// A diagnostic that no compiler wrote.
+/// A diagnostic that the builder itself creates.
 pub(crate) fn error(file: Option<&str>, message: String) -> Diagnostic {
     plain(file, None, None, Severity::Error, message)
 }
@@ -135,7 +135,7 @@ pub(crate) fn tail(output: &str, scrub: &Scrub) -> String {
     format!("[...]\n{}", &text[at..])
 }
 
-/// Source lines round a place with numbers, and a caret under the column.
+/// Source lines around a location with numbers, and a caret under the column.
 pub(crate) fn excerpt(at: &Diagnostic, sources: &BTreeMap<String, String>) -> String {
     let (Some(file), Some(line)) = (&at.file, at.line) else { return String::new() };
     let Some(text) = sources.get(file) else { return String::new() };
@@ -202,8 +202,8 @@ fn gnu_line(line: &str) -> Option<Diagnostic> {
     None
 }
 
-/// `file(line): error #20-D: text`, from cudafe++ and cicc. The column is where the caret stands
-/// two lines below, under the source line without its indentation.
+/// `file(line): error #20-D: text`, from cudafe++ and cicc. The column is the caret's position two
+/// lines below, under the source line without its indentation.
 fn cuda_front_end_line(
     line: &str,
     below: &[&str],
@@ -240,7 +240,7 @@ fn device_tool_line(line: &str) -> Option<Diagnostic> {
     Some(plain(None, None, None, severity(word)?, message))
 }
 
-/// Names of kernels in quotes, as their authors wrote them.
+/// Demangles the kernel names in quotes.
 fn demangled(message: &str) -> String {
     let readable = |(index, part): (usize, &str)| {
         if index % 2 == 1 { kernel_name(part) } else { part.to_owned() }
@@ -255,8 +255,8 @@ fn object_in_linker_line(line: &str) -> Option<String> {
     Some(source_of_object(object))
 }
 
-/// Name of the object file of a source. Slashes become `@`, so that the source can be told from
-/// what a linker says of the object.
+/// Name of the object file of a source. Slashes become `@`, so that the source can be recovered
+/// from linker messages.
 pub(crate) fn object_of_source(source: &str) -> String {
     format!("{}.o", source.replace('/', "@"))
 }
@@ -265,7 +265,7 @@ fn source_of_object(object: &str) -> String {
     object.strip_suffix(".o").unwrap_or(object).replace('@', "/")
 }
 
-/// Undefined and doubly defined symbols, in the words of ld, gold, mold and lld.
+/// Undefined and multiply defined symbols, in the formats of ld, gold, mold and lld.
 fn linker_line(
     line: &str,
     object: Option<&str>,
@@ -298,7 +298,7 @@ fn linker_line(
     Some(found)
 }
 
-/// Where `name` stands as a whole word.
+/// Position of `name` as a whole word.
 fn mention(text: &str, name: &str) -> Option<usize> {
     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(name).map(|(at, _)| at).find(|at| {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn gnu_form() {
+    fn gnu_diagnostics_are_parsed() {
         let output = "/tmp/scratch.1/src/kernels/a.cu:2:21: error: expected ')'\n    2 | x\n\
              /opt/venv/torch/include/c10/util/X.h:7:3: note: declared here\n\
              In file included from /home/someone/x/y.h:3:\n";
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nvcc_form_with_the_column_from_the_caret() {
+    fn nvcc_diagnostics_take_the_column_from_the_caret() {
         let output = "kernels/a.cu(2): error #29-D: expected an expression\n\
                       \u{20}   float x = launch(1;\n                      ^\n\n1 error detected in ...\n";
         let output = output
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn device_tools() {
+    fn ptxas_diagnostics_are_parsed() {
         let output = "ptxas /tmp/tmpxft_1/big.ptx, line 46; error   : Unknown modifier '.bar'\n\
              ptxas fatal   : Ptx assembly aborted due to errors\n\
              ptxas error   : Entry function '_Z1kILi4EEvPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n";
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn undefined_symbols_are_shown_where_they_are_used() {
+    fn undefined_symbol_is_located_at_its_use() {
         let output = "/usr/bin/ld: /tmp/scratch.1/obj/kernels@a.cu.o: in function `c':\n\
              tmpxft.cpp:(.text+0x1): undefined reference to `helper(int)'\n\
              collect2: error: ld returned 1 exit status\n";
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn no_machine_paths() {
+    fn machine_paths_are_removed() {
         let scrub = scrub();
         assert_eq!(scrub.clean("in /home/me/.cache/x.h:3"), "in .../x.h:3");
         assert_eq!(scrub.clean("a / b and 1/2, </etc/passwd>"), "a / b and 1/2, <.../passwd>");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_capped() {
+    fn messages_are_truncated() {
         let long = format!("kernels/a.cu:1:1: error: {}\n", "x".repeat(5000));
         assert!(parse(&long, &sources(), &scrub())[0].message.len() < MAX_MESSAGE + 10);
         assert!(tail(&"line\n".repeat(4000), &scrub()).len() <= MAX_TAIL + 10);

@@ -1,22 +1,22 @@
-//! What a shared library asks of the loader (needed libraries and undefined symbols), and what objects
-//! define.
+//! Reads the imports of shared libraries (needed libraries and undefined symbols), and the symbols
+//! that objects define.
 //!
-//! They were made by our compilers, but from a candidate's sources, so nothing in them is trusted: every
-//! offset is checked, and a library without a readable dynamic section is an error.
+//! Our compilers make these files from a candidate's sources, so they are not trusted: every offset
+//! is checked, and a library without a readable dynamic section is an error.
 
 use std::collections::HashSet;
 
-/// The part of a shared library that says what it imports.
+/// The imports of a shared library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imports {
     /// `DT_NEEDED` in order.
     pub needed: Vec<String>,
     /// Undefined dynamic symbols, sorted, without versions.
     pub undefined: Vec<String>,
-    /// Whether there is a run path or an audit, filter or auxiliary entry, which would let the
-    /// library choose what the loader loads beside it.
+    /// Whether it has a run path or an audit, filter or auxiliary entry, which would let the
+    /// library choose further libraries to load.
     pub steers_loader: bool,
-    /// Whether it asks for memory, its stack included, that is writable and executable at once.
+    /// Whether it requests memory, including its stack, that is both writable and executable.
     pub writable_code: bool,
 }
 
@@ -28,7 +28,7 @@ const STB_WEAK: u8 = 2;
 const PT_LOAD: u32 = 1;
 const PT_GNU_STACK: u32 = 0x6474_e551;
 const WRITABLE_CODE: u32 = 3;
-/// In a cubin: a kernel and not a device function.
+/// In a cubin: a kernel, not a device function.
 const STO_CUDA_ENTRY: u8 = 0x10;
 const DT_NEEDED: u64 = 1;
 const DT_RPATH: u64 = 15;
@@ -38,7 +38,7 @@ const DT_AUDIT: u64 = 0x6fff_fefc;
 const DT_AUXILIARY: u64 = 0x7fff_fffd;
 const DT_FILTER: u64 = 0x7fff_ffff;
 
-/// Reads a 64-bit little-endian shared library. `None` when it is not one, or is malformed.
+/// Reads a 64-bit little-endian shared library. `None` if it is not one, or is malformed.
 pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
     let sections = Sections::of(file)?;
     let mut found = Imports::default();
@@ -65,38 +65,39 @@ pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
     (dynamic && symbols).then_some(found)
 }
 
-/// Names of the kernels of a cubin, in the order of its symbols. `None` when it is not one, or is malformed.
+/// Names of the kernels of a cubin, in the order of its symbols. `None` if it is not one, or is
+/// malformed.
 pub(crate) fn kernels(file: &[u8]) -> Option<Vec<String>> {
     let kernel = |symbol: &Symbol| symbol.function && symbol.other & STO_CUDA_ENTRY != 0;
     let named = |symbol: Symbol| symbol.name;
     Some(symbols(file)?.into_iter().filter(Symbol::defined).filter(kernel).map(named).collect())
 }
 
-/// Names of the functions that an object defines for others.
+/// Names of the functions that an object exports.
 pub(crate) fn functions(file: &[u8]) -> Option<HashSet<String>> {
     let shared = |symbol: &Symbol| symbol.defined() && symbol.function && symbol.binding != 0;
     Some(symbols(file)?.into_iter().filter(shared).map(|symbol| symbol.name).collect())
 }
 
-/// Names of the functions that a shared library defines for others.
+/// Names of the functions that a shared library exports.
 pub(crate) fn exports(file: &[u8]) -> Option<HashSet<String>> {
     let shared = |symbol: &Symbol| symbol.defined() && symbol.function && symbol.binding != 0;
     let found = symbols_in(file, SHT_DYNSYM)?;
     Some(found.into_iter().filter(shared).map(|symbol| symbol.name).collect())
 }
 
-/// The symbols of an object that the linker looks at.
+/// The symbols of an object that the linker uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Linkage {
-    /// What others must define, without versions.
+    /// Symbols that others must define, without versions.
     pub undefined: HashSet<String>,
-    /// What it defines for others.
+    /// Symbols defined for others.
     pub defined: HashSet<String>,
-    /// Those of `defined` that no other object may define.
+    /// The symbols in `defined` that no other object may define.
     pub strong: HashSet<String>,
 }
 
-/// Reads an object's symbols. `None` when it is none, or is malformed.
+/// Reads an object's symbols. `None` if it is not an object, or is malformed.
 pub(crate) fn linkage(file: &[u8]) -> Option<Linkage> {
     let mut found = Linkage::default();
     for symbol in symbols(file)?.into_iter().filter(|symbol| symbol.binding != 0) {
@@ -201,7 +202,7 @@ impl Section {
     }
 }
 
-/// Looks at the segments, which are what the loader maps.
+/// Whether a segment that the loader maps is both writable and executable.
 fn writable_code(file: &[u8]) -> Option<bool> {
     let table = usize::try_from(u64_at(file, 0x20)?).ok()?;
     let (size, count) = (usize::from(u16_at(file, 0x36)?), usize::from(u16_at(file, 0x38)?));
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_c_library_of_this_very_process() {
+    fn imports_of_a_loaded_library_are_read() {
         // A real library that is surely there: the one this test runs on.
         let maps = fs_err::read_to_string("/proc/self/maps").unwrap();
         let path = maps
@@ -283,7 +284,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 64..512)) {
+        fn no_bytes_make_elf_reading_panic(mut bytes in proptest::collection::vec(proptest::num::u8::ANY, 64..512)) {
             bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
             let _ = imports(&bytes);
             let _ = kernels(&bytes);

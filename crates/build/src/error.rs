@@ -12,7 +12,7 @@ pub enum BuildError {
     MissingTool {
         /// Name of the tool.
         tool: String,
-        /// The command or setting that cures it.
+        /// The command or setting that fixes it.
         hint: String,
     },
     /// A tool is installed but does not work.

@@ -1,4 +1,4 @@
-//! What leaves the cache when it is full: entries that nobody used for longest.
+//! Evicts the least recently used entries from a full cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use crate::cache::{HASHES, Kind, files_below};
 /// Entries used more recently than this stay: a runner may be about to copy one.
 const IN_USE: Duration = Duration::from_mins(10);
 
-/// How much the cache may hold, and how much came since that was looked at.
+/// The cache's size limit, and the bytes added since the last scan.
 #[derive(Debug)]
 pub(crate) struct Bound {
     bytes: u64,
     came: AtomicU64,
 }
 
-/// An entry, when it was used last, and its bytes.
+/// An entry, its time of last use, and its size in bytes.
 #[derive(Debug)]
 struct Entry {
     place: PathBuf,
@@ -27,13 +27,13 @@ struct Entry {
 }
 
 impl Bound {
-    /// The first entry that comes has the cache looked at: an earlier process may have filled it.
+    /// The first new entry triggers a scan: an earlier process may have filled the cache.
     pub(crate) fn new(bytes: u64) -> Self {
         Self { bytes, came: AtomicU64::new(bytes) }
     }
 
-    /// Notes that so many bytes came; the entries that have to go. Looking takes a while, so it is
-    /// done once for every sixteenth of the bound.
+    /// Records new bytes; returns the entries to remove. A scan is slow, so it runs once per
+    /// sixteenth of the limit.
     pub(crate) fn grown(&self, root: &Path, bytes: u64) -> Vec<PathBuf> {
         if self.came.fetch_add(bytes, Ordering::Relaxed) + bytes < self.bytes / 16 {
             return Vec::new();
@@ -43,7 +43,7 @@ impl Bound {
     }
 }
 
-/// Those used longest ago, until the rest is three quarters of `bytes`.
+/// The least recently used entries, so that the rest is at most three quarters of `bytes`.
 fn leaving(mut entries: Vec<Entry>, bytes: u64, now: SystemTime) -> Vec<PathBuf> {
     let mut all: u64 = entries.iter().map(|entry| entry.bytes).sum();
     if all <= bytes {
@@ -62,7 +62,7 @@ fn leaving(mut entries: Vec<Entry>, bytes: u64, now: SystemTime) -> Vec<PathBuf>
     gone
 }
 
-/// All entries; what vanishes meanwhile is left out.
+/// All entries, except those that vanish during the scan.
 fn entries(root: &Path) -> Vec<Entry> {
     let folders = |path: PathBuf| {
         let read = fs::read_dir(path).into_iter().flatten();
@@ -76,7 +76,7 @@ fn entries(root: &Path) -> Vec<Entry> {
     kinds.flat_map(folders).flat_map(folders).filter_map(entry).collect()
 }
 
-/// Bytes of an entry's files; none of one that another process is removing.
+/// Bytes of an entry's files; 0 if another process is removing it.
 pub(crate) fn size(place: &Path) -> u64 {
     let files = files_below(place).unwrap_or_default();
     files.values().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_leave_first_and_those_in_use_stay() {
+    fn least_recently_used_entries_are_evicted_first() {
         let now = SystemTime::now();
         let made = [(3000, 40), (10, 50), (2000, 40), (4000, 10)];
         let entries =
@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_little_leaves_as_must(
+        fn eviction_removes_no_more_than_needed(
             made in prop::collection::vec((0u64..5000, 0u64..100), 0..30),
             bytes in 0u64..2000,
         ) {

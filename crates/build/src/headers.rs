@@ -1,13 +1,13 @@
-//! Precompiled headers: what a binding includes of torch takes ten times as long to read as the rest
-//! takes to compile.
+//! Precompiled headers: reading the torch headers of a binding takes ten times as long as compiling
+//! the rest.
 //!
-//! A unit's leading includes of torch and pybind are looked up in [`HEAVY`]. Those that it has, in the
-//! order of that list, are precompiled once for each set of flags and put in front of the unit, whose
-//! own includes then find everything read. A unit that includes something else of torch, or includes
-//! late, is compiled as it stands, and so is one for which precompiling fails.
+//! A unit's leading includes of torch and pybind are looked up in [`HEAVY`]. Those found, in the
+//! order of that list, are precompiled once per set of flags and prepended to the unit, whose own
+//! includes then have no effect. Units that include other torch headers, or include late, are
+//! compiled without precompiled headers. So are units for which precompiling fails.
 //!
-//! Precompiling takes twice as long as compiling a unit, and up to 500 MB: headers are precompiled when
-//! a second build needs them.
+//! Precompiling takes twice as long as compiling a unit, and up to 500 MB: headers are precompiled
+//! when a second build needs them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::error::BuildError;
 use crate::process::{self, Command, Ended};
 use crate::toolchain::Family;
 
-/// Headers worth precompiling, each before those that need it.
+/// Headers worth precompiling, each before those that depend on it.
 const HEAVY: [&str; 8] = [
     "ATen/ATen.h",
     "torch/types.h",
@@ -33,7 +33,7 @@ const HEAVY: [&str; 8] = [
     "pybind11/pybind11.h",
 ];
 
-/// What this process knows of precompiled headers, by their keys.
+/// The precompiled headers known to this process, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Precompiled {
     known: Mutex<BTreeMap<String, Arc<Mutex<Known>>>>,
@@ -43,13 +43,13 @@ pub(crate) struct Precompiled {
 enum Known {
     #[default]
     Nothing,
-    /// Needed for the first time by the build in this folder.
+    /// First needed by the build in this folder.
     NeededBy(PathBuf),
-    /// Where it is; `None` if it cannot be made.
+    /// Its path; `None` if it cannot be made.
     Made(Option<PathBuf>),
 }
 
-/// Headers of [`HEAVY`] that stand before anything but includes, and are of torch.
+/// Headers of [`HEAVY`] that precede everything except includes, and belong to torch.
 fn heavy(text: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -75,8 +75,8 @@ fn heavy(text: &str) -> Vec<&'static str> {
 }
 
 impl Bench<'_> {
-    /// `command`, which compiles `text` and names no input yet, with a precompiled header in front if
-    /// there can be one.
+    /// `command`, which compiles `text` and names no input yet, with a precompiled header prepended
+    /// if possible.
     pub(crate) fn with_precompiled(
         &self,
         command: &Command,
@@ -115,7 +115,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Forgets the header that `command` would use: it does not fit what is installed now.
+    /// Removes the header that `command` would use, because it does not match the installed files.
     pub(crate) fn discard_precompiled(&self, command: &Command, text: &str) {
         let key = self.header_key(&heavy(text), command);
         self.cache.remove(Kind::Header, &key);
@@ -163,7 +163,7 @@ impl Bench<'_> {
     }
 }
 
-/// Whether nobody needed this header before; notes that now somebody has.
+/// Whether this is the first build that needs the header; records that it does.
 fn first_need(cache: &Cache, key: &str) -> bool {
     let note = prefix_folder(cache).join(format!("{key}.needed"));
     // Where nothing can be noted nothing can be published either.
@@ -173,7 +173,7 @@ fn first_need(cache: &Cache, key: &str) -> bool {
 const HEADER: &str = "prefix.h";
 const PCH: &str = "prefix.pch";
 
-/// Where the texts lie from which clang makes its precompiled headers: they must stay as they are.
+/// Folder of the texts from which clang makes its precompiled headers. They must not change.
 fn prefix_folder(cache: &Cache) -> PathBuf {
     cache.root().join("prefixes")
 }
@@ -195,7 +195,7 @@ fn readable(path: &Path) -> std::io::Result<()> {
     fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
-/// Whether a compiler says that a precompiled header does not fit.
+/// Whether a compiler reports that a precompiled header does not match.
 pub(crate) fn complains(output: &str) -> bool {
     ["precompiled header", "PCH file", ".pch"].iter().any(|word| output.contains(word))
 }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_leads_a_unit_is_precompiled() {
+    fn only_leading_includes_are_precompiled() {
         let torch = "// a binding\n#include <vector>\n#include <torch/types.h>\n\nint x;\n";
         assert_eq!(heavy(torch), ["torch/types.h"]);
         let both = "#include <pybind11/pybind11.h>\n# include <torch/types.h> // first\n";

@@ -1,4 +1,4 @@
-//! The border to `hostcuda`: CUDA C++ to host C++, with the candidate's own headers.
+//! The interface to `hostcuda`: CUDA C++ to host C++, with the candidate's own headers.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use warpwright_hostcuda::{Launcher, Refusal, Translated};
 
 use crate::unit::Texts;
 
-/// The host's text of the `.cu` file `name`; its local headers are looked up in `files`.
+/// The host translation of the `.cu` file `name`; its local headers are looked up in `files`.
 pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<Translated, Vec<Refusal>> {
     let resolve = |header: &str, from: &str| resolve(header, from, files);
     warpwright_hostcuda::translate_with(text, name, &resolve)
 }
 
-/// The host's part of the `.cu` file `name` for a GPU, if there is one that means the same.
+/// The host part of the `.cu` file `name` for a GPU, if one with the same meaning exists.
 pub(crate) fn part(text: &str, name: &str, files: &Texts) -> Option<String> {
     let resolve = |header: &str, from: &str| resolve(header, from, files);
     warpwright_hostcuda::host_part(text, name, &resolve)
@@ -28,7 +28,7 @@ pub(crate) fn launchers(
     warpwright_hostcuda::launchers_with(text, name, &resolve)
 }
 
-/// Where compilers look for `#include "header"`: beside the file, at the root, in `kernels`.
+/// Resolves `#include "header"` as compilers do: in the file's folder, at the root, in `kernels`.
 fn resolve(header: &str, from: &str, files: &Texts) -> Option<(String, String)> {
     let beside = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     [beside, "", "kernels"].into_iter().find_map(|folder| {
@@ -37,7 +37,7 @@ fn resolve(header: &str, from: &str, files: &Texts) -> Option<(String, String)> 
     })
 }
 
-/// `kernels/a` and `../b.h` make `kernels/b.h`; `None` for what leaves the tree.
+/// `kernels/a` and `../b.h` make `kernels/b.h`; `None` for paths that leave the tree.
 fn joined(folder: &str, header: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
     for part in header.split('/') {
@@ -60,7 +60,7 @@ pub(crate) fn compile_flags() -> Vec<String> {
     warpwright_hostcuda::compile_flags()
 }
 
-/// What the flags mean depends on the machine: `-march=native` makes code for this processor only.
+/// The processor, which determines the code that `-march=native` generates.
 pub(crate) fn processor() -> String {
     let text = fs_err::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = |key: &str| {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_found_where_compilers_look() {
+    fn headers_are_resolved_as_a_compiler_does() {
         let files = ["kernels/a.cuh", "kernels/tools/b.cuh", "binding_registry.h"];
         let files: Texts = files.iter().map(|f| ((*f).to_owned(), format!("// {f}"))).collect();
         let found = |header: &str, from: &str| resolve(header, from, &files).map(|f| f.0);

@@ -1,14 +1,16 @@
-//! Which libraries and functions a built candidate may import: those of [`crate::allowed`], and no others.
+//! Checks the libraries and functions that a built candidate imports: only those of
+//! [`crate::allowed`] are accepted.
 //!
-//! This is early feedback with a name in it, not the wall. The jail confines what runs, and the judge looks
-//! for work that is not the candidate's own by taking its kernels away (`ablation.rs` there).
+//! This is early feedback by name, not the security boundary. The jail confines the program, and
+//! the judge's ablations (`ablation.rs` there) find work that the candidate's own kernels do not
+//! do.
 
 use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::elf;
 use crate::{allowed, operators, symbol};
 
-/// Libraries that may be needed, by the name before `.so`; a trailing `*` stands for any rest.
+/// Libraries that may be needed, by the name before `.so`; a trailing `*` matches any suffix.
 const LIBRARIES: &[&str] = &[
     "libc",
     "libm",
@@ -34,19 +36,19 @@ const LIBRARIES: &[&str] = &[
     "libtorch_global_deps",
 ];
 
-/// What is known of a library that was linked.
+/// Facts about a linked library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
     /// Matrix products and convolutions of NVIDIA's libraries that it calls, sorted.
     pub library_work: Vec<String>,
     /// Whether it calls the runtime to launch kernels.
     pub launches: bool,
-    /// Everything that the rules forbid, each named; empty when it may be loaded.
+    /// All violations of the rules, each by name; empty if the library may be loaded.
     pub findings: Vec<Diagnostic>,
 }
 
-/// Looks at `library`. `file` is what the diagnostics call it; `ours` are libraries that our own flags
-/// brought in; `host` says that it is for the cpu device.
+/// Examines `library`. `file` is its name in diagnostics; `ours` are libraries that our own flags
+/// added; `host` marks a build for the cpu device.
 pub(crate) fn look(library: &[u8], file: &str, ours: &[&str], host: bool) -> Imported {
     let mut found = Imported::default();
     let mut refuse = |message: String| found.findings.push(finding(file, message));
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compute_operators_are_named_and_shapes_pass() {
+    fn compute_operators_are_refused_and_shape_operators_allowed() {
         let matmul = "_ZN2at4_ops6matmul4callERKNS_6TensorES4_";
         assert_eq!(forbidden(matmul).unwrap(), "forbidden torch operator: matmul");
         let add = "_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE";
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_no_list_is_refused_by_name() {
+    fn unlisted_symbol_is_refused_by_name() {
         for (symbol, expected) in [
             ("_ZN2at3cpu4siluERKNS_6TensorE", "forbidden use of torch: at::cpu::silu"),
             ("_ZN2at4cuda7add_outE", "forbidden use of torch: at::cuda::add_out"),
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_that_may_be_needed() {
+    fn only_listed_libraries_are_allowed() {
         for library in ["libc.so.6", "libcudart.so.13", "libcudnn_ops.so.9", "ld-linux-x86-64.so.2"]
         {
             assert!(library_allowed(library), "{library}");
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_library_is_refused() {
+    fn non_elf_file_is_refused() {
         assert_eq!(look(b"not ELF", "libkernels.so", &[], false).findings.len(), 1);
     }
 }

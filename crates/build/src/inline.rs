@@ -1,4 +1,4 @@
-//! KernelBench's single-file form: sources that `model_new.py` hands to `load_inline`.
+//! KernelBench's single-file form: sources that `model_new.py` passes to `load_inline`.
 
 use fs_err as fs;
 use serde::Deserialize;
@@ -11,12 +11,12 @@ use crate::error::BuildError;
 use crate::process::{self, Command, Ended};
 use crate::unit::{Language, Texts, Unit};
 
-/// What `harvest.py` writes.
+/// The output of `harvest.py`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Harvest {
     format: u32,
     pub modules: Vec<Module>,
-    /// What the candidate raised, if it did.
+    /// The exception that the candidate raised, if any.
     pub problem: String,
 }
 
@@ -39,8 +39,8 @@ const FORMAT: u32 = 1;
 const FOUND: &str = "harvest.json";
 
 impl Builder {
-    /// Runs `model_new.py` with a recording `cpp_extension`. The script runs candidate code, so
-    /// what it writes is checked like anything else that a candidate says.
+    /// Runs `model_new.py` with a recording `cpp_extension`. The script runs candidate code, so its
+    /// output is checked like any other candidate input.
     pub(crate) fn harvest(
         &self,
         model: &str,
@@ -132,7 +132,7 @@ impl Harvest {
 }
 
 impl Module {
-    /// The module's units, and their texts added to `files`.
+    /// The module's units; their texts are added to `files`.
     pub(crate) fn units(&self, files: &mut Texts) -> Vec<Unit> {
         self.units
             .iter()

@@ -1,4 +1,4 @@
-//! Launcher signatures, from what `hostcuda` reads to what the runner needs.
+//! Converts launcher signatures from `hostcuda`'s form to the runner's.
 
 use warpwright_hostcuda as hostcuda;
 
@@ -6,7 +6,8 @@ use crate::artifact::{Element, Launcher, Param, ParamKind, Returns};
 use crate::host;
 use crate::unit::Texts;
 
-/// Launchers defined in the file `name` of `files`, or what cannot cross into Python.
+/// Launchers defined in the file `name` of `files`, or the refused parameters that cannot cross
+/// into Python.
 pub(crate) fn read(name: &str, files: &Texts) -> Result<Vec<Launcher>, Vec<hostcuda::Refusal>> {
     let file = name;
     let found = host::launchers(&files[name], name, files)?;
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_become_what_python_needs() {
+    fn launcher_signature_becomes_python_parameters() {
         let text = r#"extern "C" int scale(const float4* x, __half2* y, void* z, const __nv_bfloat16* b,
             long long n, float a, unsigned short k, cudaStream_t s) { return 0; }"#;
         let files = Texts::from([("kernels/a.cu".to_owned(), text.to_owned())]);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_vector_types() {
+    fn vector_types_have_their_lane_count() {
         for (c_type, expected) in [
             ("const float *", 1),
             ("float4 *", 4),

@@ -1,9 +1,9 @@
-//! Candidate files to a loadable artifact, for a GPU and for the host.
+//! Compiles candidate files to a loadable artifact, for a GPU and for the host.
 //!
 //! [`Builder::build`] takes a [`Candidate`](warpwright_record::candidate::Candidate) and a
-//! [`Target`] and gives an [`Outcome`]: an [`Artifact`] (a folder the runner loads from) or a
-//! [`Failed`] with compiler messages as data. [`BuildError`] is for what is not the candidate's
-//! doing: no compiler, a full disk.
+//! [`Target`] and returns an [`Outcome`]: an [`Artifact`] (a folder the runner loads from) or a
+//! [`Failed`] with compiler messages as data. [`BuildError`] is for causes other than the
+//! candidate: no compiler, a full disk.
 //!
 //! ```text
 //! Candidate ── screen ──► sources ─┬─ kernels/*.cu ────────► objects ─┬─► libkernels.so

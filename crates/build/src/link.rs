@@ -1,4 +1,4 @@
-//! Objects to a shared library that the rules allow.
+//! Links objects to a shared library and checks its imports.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::error::BuildError;
 use crate::imports::{self, Imported};
 use crate::process::{self, Command};
 
-/// What is linked.
+/// The kind of library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
-    /// Launchers only: every symbol must be there.
+    /// Launchers only: every symbol must be defined.
     Kernels,
-    /// A Python module: torch's libraries, and the interpreter's symbols left open.
+    /// A Python module: linked to torch's libraries, with the interpreter's symbols undefined.
     Module,
 }
 
-/// How linking ended, beside infrastructure errors.
+/// Result of linking, without infrastructure errors.
 pub(crate) enum Linked {
     Done(Imported),
     Rejected(Rejected),
@@ -30,7 +30,7 @@ pub(crate) enum Linked {
 }
 
 impl Bench<'_> {
-    /// Links `objects` to `folder/name` and reads what the result imports.
+    /// Links `objects` to `folder/name` and reads the imports of the result.
     pub(crate) fn link(
         &self,
         library: Library,
@@ -118,8 +118,8 @@ impl Bench<'_> {
         *self.target == Target::Cpu && self.instrument == Instrument::Sanitize
     }
 
-    /// Libraries of the toolkit that the candidate's text speaks of. cuBLAS and cuDNN are large,
-    /// and a launcher that does not name them does not wait for them.
+    /// Libraries of the toolkit that the candidate's text mentions. cuBLAS and cuDNN are large, and
+    /// a launcher that does not name them does not load them.
     fn cuda_libraries(&self) -> Result<Vec<PathBuf>, BuildError> {
         let cuda = self.tools.need_nvcc()?;
         let mentions = |word: &str| self.texts.values().any(|text| text.contains(word));

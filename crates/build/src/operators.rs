@@ -1,4 +1,5 @@
-//! Torch operators that compiled code may call: those that allocate, view, copy or describe.
+//! Torch operators that compiled code may call: those that allocate, view, copy or describe
+//! tensors.
 
 /// Operators that allocate, describe or re-arrange tensors without computing values.
 const OPERATORS: &[&str] = &[
@@ -97,7 +98,8 @@ const OVERLOADED: &[&str] = &[
     "zero",
 ];
 
-/// Whether the operator computes no values. `operator` is as torch's symbols spell it, with the overload.
+/// Whether the operator computes no values. `operator` is spelled as in torch's symbols, with the
+/// overload.
 pub(crate) fn allowed(operator: &str) -> bool {
     OPERATORS.contains(&operator) || OVERLOADED.iter().any(|p| operator.starts_with(p))
 }

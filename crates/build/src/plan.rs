@@ -1,5 +1,5 @@
-//! What is known of a candidate before anything is compiled: units, launchers, inline sources, and
-//! the key under which all of it is remembered.
+//! Facts about a candidate before compilation: units, launchers, inline sources, and the cache key
+//! of all of them.
 
 use std::path::Path;
 
@@ -15,25 +15,25 @@ use crate::launchers;
 use crate::screen::Sources;
 use crate::unit::{self, Language, Texts, Unit};
 
-/// What is known of a candidate before anything is compiled.
+/// Facts about a candidate before compilation.
 pub(crate) struct Plan {
-    /// Everything the candidate wrote, harvested sources included.
+    /// The candidate's own texts, including harvested sources.
     pub originals: Texts,
-    /// What compilers see.
+    /// The texts that compilers see.
     pub texts: Texts,
-    /// Kernels that the sources define, where `hostcuda` has read them.
+    /// Number of kernels that the sources define, if `hostcuda` has read them.
     pub kernels: u32,
     pub workspace: Vec<Unit>,
     pub modules: Vec<(Module, Vec<Unit>)>,
     pub launchers: Vec<Launcher>,
-    /// Launchers that Python could not call. Told only when everything compiles: until then the
-    /// compiler knows better what is wrong with them.
+    /// Launchers that Python could not call. They are reported only if everything compiles; before
+    /// that, the compiler's messages are more useful.
     pub uncallable: Vec<Diagnostic>,
     pub warnings: Vec<Diagnostic>,
 }
 
 impl Builder {
-    /// Signatures, inline sources, and the texts for the target.
+    /// Reads signatures and inline sources, and creates the texts for the target.
     pub(crate) fn plan(
         &self,
         sources: &Sources,
@@ -103,7 +103,7 @@ impl Builder {
     }
 }
 
-/// The instrument that makes a difference on this target.
+/// The instrument that has an effect on this target.
 fn instrument(target: &Target, asked: Instrument) -> Instrument {
     match (target, asked) {
         // CUPTI needs nothing of a binary: what is profiled is what is judged.
@@ -112,8 +112,8 @@ fn instrument(target: &Target, asked: Instrument) -> Instrument {
     }
 }
 
-/// Launchers of every `.cu` that has no binding file of its own, and those that Python cannot
-/// call: errors, unless there are bindings, for which they may be meant.
+/// Launchers of every `.cu` that has no binding file of its own, and those that Python cannot call.
+/// The latter are errors, unless there are bindings that may use them.
 fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>) {
     let bindings = units.iter().any(|u| u.torch);
     let severity = if bindings { Severity::Warning } else { Severity::Error };
@@ -142,7 +142,7 @@ fn exposed(sources: &Sources, units: &[Unit]) -> (Vec<Launcher>, Vec<Diagnostic>
     (launchers, uncallable)
 }
 
-/// A warning that no compiler wrote.
+/// A warning that the builder itself creates.
 pub(crate) fn warning(file: &str, message: String) -> Diagnostic {
     Diagnostic { severity: Severity::Warning, ..diagnostics::error(Some(file), message) }
 }

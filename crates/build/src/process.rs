@@ -1,4 +1,4 @@
-//! Compiler runs, as the jail runs them.
+//! Runs compilers in the jail.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use warpwright_jail::{Jail, JailError, Limits, Outcome, Spec};
 use crate::builder::Settings;
 use crate::error::BuildError;
 
-/// A compiler and what it may see: the system, the folder it works in, and what is named.
+/// A compiler and its mounts: the system, its working folder, and the named paths.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     /// For messages.
@@ -23,7 +23,7 @@ pub(crate) struct Command {
     python: bool,
 }
 
-/// How a run ended. Output is what was written to both streams, capped by the jail.
+/// Result of a run. The output is that of both streams, truncated by the jail.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
     Exited {
@@ -60,31 +60,31 @@ impl Command {
         arguments.into_iter().fold(self, Self::arg)
     }
 
-    /// Shows a file or folder.
+    /// Mounts a file or folder read-only.
     pub(crate) fn read(mut self, path: &Path) -> Self {
         self.readable.push(path.to_owned());
         self
     }
 
-    /// Shows a folder in which the program writes.
+    /// Mounts a folder in which the program writes.
     pub(crate) fn write(mut self, path: &Path) -> Self {
         self.writable.push(path.to_owned());
         self
     }
 
-    /// Puts a folder at the front of `PATH`.
+    /// Prepends a folder to `PATH`.
     pub(crate) fn path_before(mut self, folder: &Path) -> Self {
         self.path.push(folder.to_owned());
         self
     }
 
-    /// Shows the installation that the program, a Python, belongs to.
+    /// Mounts the installation of the program, which is a Python interpreter.
     pub(crate) fn with_python(mut self) -> Self {
         self.python = true;
         self
     }
 
-    /// The arguments without what differs from one build to the next.
+    /// The arguments without the parts that differ between builds.
     pub(crate) fn stable_arguments(&self, tree: &Path) -> Vec<String> {
         let tree = tree.to_string_lossy().into_owned();
         self.arguments.iter().map(|a| a.replace(&tree, ".")).collect()
@@ -139,7 +139,7 @@ impl Command {
     }
 }
 
-/// Runs a command to its end. A compiler that fails, or runs into a limit, is not an error here.
+/// Runs a command to its end. A compiler that fails, or hits a limit, is not an error here.
 pub(crate) fn run(
     jail: &Jail,
     command: &Command,
@@ -174,7 +174,7 @@ pub(crate) fn run(
     }
 }
 
-/// One line of what `program --version` prints: the `line`th, or the last if there are fewer.
+/// One line of the output of `program --version`: the `line`th, or the last if there are fewer.
 pub(crate) fn version(
     jail: &Jail,
     program: &Path,

@@ -54,7 +54,7 @@ pub(crate) fn parse(output: &str) -> Vec<KernelResources> {
     kernels
 }
 
-/// `output` without the lines that [`parse`] reads, for people.
+/// `output` without the lines that [`parse`] reads, for readers.
 pub(crate) fn without_reports(output: &str) -> String {
     let report = |line: &str| {
         line.starts_with("ptxas info") || line.trim_start().contains("bytes stack frame")
@@ -66,7 +66,7 @@ fn after<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
     line.find(marker).map(|at| &line[at + marker.len()..])
 }
 
-/// The number that stands right before `marker`, or 0.
+/// The number right before `marker`, or 0.
 fn before(line: &str, marker: &str) -> u32 {
     let Some(at) = line.find(marker) else { return 0 };
     let digits = line[..at].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |i| i + 1);
@@ -94,7 +94,7 @@ a.cu(3): warning #177-D: variable \"x\" was declared but never referenced
 ";
 
     #[test]
-    fn reads_every_entry_and_no_device_function() {
+    fn resources_are_read_for_kernels_only() {
         let kernels = parse(OUTPUT);
         let names: Vec<_> = kernels.iter().map(|k| k.name.as_str()).collect();
         assert_eq!(names, ["ns::axpby<float, 256>", "plain"]);
@@ -106,7 +106,7 @@ a.cu(3): warning #177-D: variable \"x\" was declared but never referenced
     }
 
     #[test]
-    fn leaves_other_messages_to_people() {
+    fn other_compiler_messages_are_kept() {
         assert_eq!(without_reports(OUTPUT).lines().count(), 1);
     }
 }

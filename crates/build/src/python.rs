@@ -1,5 +1,5 @@
-//! Where an interpreter keeps its headers and packages, and what torch is among them, found by
-//! looking at files: importing torch takes two seconds, and this is asked at every start.
+//! Finds an interpreter's headers and packages, and its torch, by reading files. Importing torch
+//! takes two seconds, and every start needs this information.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use fs_err as fs;
 /// A Python interpreter and its folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// As the caller gave it; a virtual environment's link is not resolved.
+    /// Path as the caller gave it; a virtual environment's link is not resolved.
     pub path: PathBuf,
     /// `3.11`.
     pub version: String,
@@ -27,14 +27,14 @@ pub struct Torch {
     pub root: PathBuf,
     /// `torch.__version__`.
     pub version: String,
-    /// CUDA version it was built for; `None` for a build without CUDA.
+    /// CUDA version of the build; `None` for a build without CUDA.
     pub cuda: Option<String>,
     /// `_GLIBCXX_USE_CXX11_ABI` of its libraries.
     pub cxx11_abi: bool,
 }
 
 impl Python {
-    /// Reads the surroundings of `path`. `None` when there is no interpreter there.
+    /// Reads the installation around `path`. `None` if there is no interpreter.
     pub fn find(path: &Path) -> Option<Self> {
         let real = fs::canonicalize(path).ok()?;
         let base = real.parent()?.parent()?.to_owned();
@@ -92,7 +92,7 @@ impl Python {
     }
 }
 
-/// `python3.11` names its version; a bare `python3` is asked by its library folder.
+/// The version in the name, as in `python3.11`; for a bare `python3`, that of its library folder.
 fn version_of(real: &Path, base: &Path) -> Option<String> {
     let name = real.file_name()?.to_str()?;
     if let Some(version) = name.strip_prefix("python")
@@ -109,7 +109,7 @@ fn version_of(real: &Path, base: &Path) -> Option<String> {
     found.pop().map(|minor| format!("3.{minor}"))
 }
 
-/// The string that `name = '...'` or `name: T = '...'` assigns.
+/// The string assigned by `name = '...'` or `name: T = '...'`.
 fn assigned(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|line| {
         let left = line.split('=').next().unwrap_or_default();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_files() {
+    fn torch_version_file_is_parsed() {
         let text = "from typing import Optional\n__all__ = ['__version__', 'cuda']\n\
              __version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n";
         assert_eq!(assigned(text, "__version__").as_deref(), Some("2.11.0+cu130"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_and_its_base() {
+    fn virtual_environment_and_its_base_are_found() {
         let root = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(root.path()).unwrap();
         for folder in [

@@ -1,6 +1,6 @@
-//! Which of a candidate's files take part, and which may not be there at all.
+//! Selects the files of a candidate that take part in the build, and refuses forbidden ones.
 //!
-//! Nothing has been compiled yet. What is found here costs the candidate nothing but a message.
+//! This runs before anything is compiled. A refusal here costs the candidate nothing but a message.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use warpwright_record::verdict::{Diagnostic, FailureClass, Severity};
 use crate::template;
 use crate::triton;
 
-/// A candidate's sources, sorted into what they are.
+/// A candidate's sources, sorted by kind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// Every text file by workspace-relative name, with the fixed files.
@@ -32,8 +32,8 @@ pub(crate) struct Refused {
     pub diagnostic: Diagnostic,
 }
 
-/// Magic numbers of files that are code already: ELF, archive, PE, Mach-O, CUDA fat binary,
-/// WebAssembly, LLVM bitcode, Python's and zip's containers.
+/// Magic numbers of compiled code: ELF, archive, PE, Mach-O, CUDA fat binary, WebAssembly, LLVM
+/// bitcode, Python's and zip's containers.
 const MAGIC: [(&[u8], &str); 10] = [
     (b"\x7fELF", "an ELF file"),
     (b"!<arch>", "an archive"),
@@ -47,7 +47,7 @@ const MAGIC: [(&[u8], &str); 10] = [
     (b"\x1f\x8b", "compressed"),
 ];
 
-/// Name endings of sources; anything else under `kernels/` is refused if it looks like code, and
+/// File extensions of sources. Other files under `kernels/` are refused if they look like code, and
 /// ignored otherwise.
 const HEADER_ENDINGS: [&str; 13] = [
     ".cuh", ".h", ".hpp", ".hh", ".hxx", ".inc", ".inl", ".def", ".ipp", ".tpp", ".txx", ".icc",
@@ -96,7 +96,7 @@ fn has_ending(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|e| name.ends_with(e))
 }
 
-/// A name must stay inside the folder it is written to, and must not read as an option.
+/// Checks that a name stays inside its folder and cannot be read as an option.
 fn check_name(name: &str) -> Result<(), Box<Refused>> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
     let safe = name.len() <= 200
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sorts_what_takes_part() {
+    fn sources_are_sorted_by_kind() {
         let sources = screen(&candidate(&[
             ("model_new.py", b"import torch\n"),
             ("kernels/a.cu", b"// a"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_leave_the_folder_are_refused() {
+    fn escaping_file_names_are_refused() {
         assert!(screen(&candidate(&[("kernels/a.cu", b"")])).is_ok());
         for name in [
             "../a.cu",

@@ -1,4 +1,4 @@
-//! A `.cu` for a GPU in two parts, compiled beside each other: device code by nvcc, the host's by the host
+//! Compiles a `.cu` for a GPU in two parallel parts: device code by nvcc, host code by the host
 //! compiler, which needs a tenth of the time of NVIDIA's front end.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!       └─► host_part ───► host compiler ─► object with their functions ──┴─► one object
 //! ```
 //!
-//! The object is what nvcc would make: the same calls of the runtime, the same names. Whatever is not
-//! known to be so (a file that `hostcuda` leaves alone, a part that does not compile, a kernel without its
-//! function) is left to nvcc, which also knows best what is wrong with a file.
+//! The object is equivalent to nvcc's: the same calls of the runtime, the same names. nvcc compiles
+//! the whole file if that is not certain (a file without a host part, a part that does not compile,
+//! a kernel without its function). It also reports a file's errors best.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,8 +23,8 @@ use crate::process::{self, Command, Ended};
 use crate::unit::Unit;
 
 impl Bench<'_> {
-    /// Compiles a `.cu` that does not use torch to `staged/file`. What nvcc said; `None` where it must
-    /// compile the whole.
+    /// Compiles a `.cu` that does not use torch to `staged/file`. Returns nvcc's output; `None` if
+    /// nvcc must compile the whole file.
     pub(crate) fn in_two_parts(
         &self,
         unit: &Unit,
@@ -98,8 +98,8 @@ impl Bench<'_> {
     }
 }
 
-/// A file that registers a fat binary's kernels under the addresses of the functions that they are called
-/// by, as the code does that nvcc makes. `None` for names that no compiler gives.
+/// A file that registers a fat binary's kernels under the addresses of their host functions, as
+/// nvcc's generated code does. `None` for names that no compiler generates.
 fn registration(kernels: &[String], fat: &Path) -> Option<String> {
     let fat = fat.to_str().filter(|path| !path.contains(['"', '\\', '\n']))?;
     let plain = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_$.".contains(&b));

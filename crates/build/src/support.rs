@@ -1,4 +1,4 @@
-//! Our own headers and the harvest script, as files that compilers and Python can open.
+//! Our own headers and the harvest script, as files for compilers and Python.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use fs_err as fs;
 use crate::cache;
 use crate::host;
 
-/// torch's CUDA headers as the cpu device has them: they come before torch's own.
+/// The cpu device's versions of torch's CUDA headers: they come before torch's own.
 const CPU_HEADERS: [(&str, &str); 8] = [
     ("warpwright_cpu_device.h", include_str!("../include-cpu/warpwright_cpu_device.h")),
     ("c10/cuda/CUDAStream.h", include_str!("../include-cpu/c10/cuda/CUDAStream.h")),
@@ -20,14 +20,14 @@ const CPU_HEADERS: [(&str, &str); 8] = [
     ("ATen/cuda/Exceptions.h", include_str!("../include-cpu/ATen/cuda/Exceptions.h")),
 ];
 
-/// The script that collects `load_inline` sources. Part of the Python package, and carried here so
-/// that a harvest needs nothing but an interpreter with torch.
+/// The script that collects `load_inline` sources. It belongs to the Python package, and is
+/// embedded here so that a harvest needs only an interpreter with torch.
 const HARVEST: &str = include_str!("../../../python/warpwright_oracle/harvest.py");
 
-/// The files, written out once per content.
+/// The files, written once per content.
 #[derive(Clone, Debug)]
 pub(crate) struct Support {
-    /// Names the content; part of keys.
+    /// Hash of the content; part of cache keys.
     pub hash: String,
     /// Headers of `hostcuda`.
     pub hostcuda: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct Support {
 }
 
 impl Support {
-    /// Writes what is missing below `root`. Safe when several processes do it at once.
+    /// Writes missing files below `root`. Safe for concurrent processes.
     pub(crate) fn write(root: &Path) -> std::io::Result<Self> {
         fs::create_dir_all(root)?;
         let staged = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_writers_at_once_never_take_each_others_files_away() {
+    fn concurrent_writers_keep_each_others_files() {
         for _ in 0..10 {
             let folder = tempfile::tempdir().unwrap();
             let start = std::sync::Barrier::new(8);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_replaced() {
+    fn modified_support_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let support = Support::write(folder.path()).unwrap();
         fs::write(&support.harvest, "half").unwrap();

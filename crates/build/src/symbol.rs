@@ -1,10 +1,11 @@
-//! Where in the C++ name space a mangled symbol lives: `_ZN2at4_ops6matmul4callE...` is
+//! Reads the C++ namespace path of a mangled symbol: `_ZN2at4_ops6matmul4callE...` is
 //! `at::_ops::matmul::call`.
 //!
-//! Only the leading names are read, up to the first template argument, operator or constructor: that is
-//! enough to say whose a symbol is. What is not understood has no path, and an allow list refuses it.
+//! Only the leading names are read, up to the first template argument, operator or constructor:
+//! they suffice to identify a symbol's owner. A symbol that cannot be read has no path, and an
+//! allow list refuses it.
 
-/// The leading names of a C++ symbol; `None` for C names and for what is not understood.
+/// The leading names of a C++ symbol; `None` for C names and for unsupported symbols.
 pub(crate) fn path(symbol: &str) -> Option<Vec<&str>> {
     let rest = symbol.strip_prefix("_Z")?;
     // Virtual tables, type information, guards of local variables, thread-local wrappers.
@@ -74,7 +75,7 @@ impl Reader<'_> {
         true
     }
 
-    /// Reads an operator that is a function of its own.
+    /// Reads a free operator function.
     fn operator(&mut self) -> bool {
         let known = [
             ("nw", "operator new"),
@@ -96,7 +97,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether this is a type of the language itself, or a pointer to one.
+/// Whether this is a built-in type, or a pointer to one.
 fn fundamental(code: &str) -> bool {
     let plain = code.trim_start_matches(['P', 'K']);
     (plain.len() == 1 && plain.bytes().all(|b| b.is_ascii_lowercase()))
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leading_names_are_read() {
+    fn qualified_names_are_read_from_mangled_symbols() {
         for (symbol, expected) in [
             ("_ZN2at4_ops6matmul4callERKNS_6TensorES4_", "at::_ops::matmul::call"),
             ("_ZNK2at10TensorBase8data_ptrIfEEPT_v", "at::TensorBase::data_ptr"),
@@ -140,7 +141,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(text in "_Z[NSTLBKIVi0-9a-zé]{0,40}") {
+        fn no_text_makes_symbol_reading_panic(text in "_Z[NSTLBKIVi0-9a-zé]{0,40}") {
             let _ = path(&text);
         }
     }

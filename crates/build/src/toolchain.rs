@@ -1,6 +1,6 @@
-//! The compilers, libraries and headers that this machine has.
+//! The compilers, libraries and headers of this machine.
 //!
-//! Nothing here is required: what is missing becomes an error, with the command that cures it,
+//! Nothing here is required: a missing tool becomes an error, with the command that installs it,
 //! when a build needs it. `doctor` shows the same findings.
 
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::error::BuildError;
 use crate::process;
 use crate::python::{Python, Torch};
 
-/// What builds can use.
+/// The tools available to builds.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     /// The host compiler.
     pub cxx: Option<Compiler>,
-    /// The compiler of bindings for a GPU, if it is another: clang reads torch's headers many times
-    /// faster, once they are precompiled.
+    /// The compiler of GPU bindings, if it differs: clang reads torch's headers many times faster,
+    /// once they are precompiled.
     pub clang: Option<Compiler>,
     /// The CUDA compiler.
     pub nvcc: Option<Cuda>,
-    /// The interpreter that will load what is built.
+    /// The interpreter that will load the artifact.
     pub python: Option<Python>,
     /// Its torch.
     pub torch: Option<Torch>,
-    /// A linker faster than the default one.
+    /// A linker that is faster than the default one.
     pub linker: Option<Linker>,
 }
 
@@ -39,7 +39,7 @@ pub struct Compiler {
     pub version: String,
 }
 
-/// How a compiler wants to be spoken to.
+/// The command-line dialect of a compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Gnu,
@@ -69,20 +69,20 @@ pub struct Cuda {
     pub cublas_lt: Option<PathBuf>,
     /// `libcudnn.so.N`.
     pub cudnn: Option<PathBuf>,
-    /// Folder with `cudnn.h`, where it is not with the toolkit's headers.
+    /// Folder with `cudnn.h`, if it is outside the toolkit's headers.
     pub cudnn_include: Option<PathBuf>,
 }
 
 /// A linker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linker {
-    /// As `-fuse-ld=` takes it.
+    /// Name as in `-fuse-ld=`.
     pub name: String,
     /// Executable.
     pub path: PathBuf,
 }
 
-/// Names of clang, the newest first. Older ones cannot keep instantiated templates.
+/// Names of clang, the newest first. Older versions cannot keep instantiated templates.
 const CLANGS: [&str; 9] = [
     "clang++-22",
     "clang++-21",
@@ -96,8 +96,8 @@ const CLANGS: [&str; 9] = [
 ];
 
 impl Toolchain {
-    /// Looks round. `python` is the interpreter that runs the judge's processes; compilers are
-    /// taken from `PATH` and the usual places. Compilers are asked for their versions in `jail`.
+    /// Finds the tools. `python` is the interpreter that runs the judge's processes; compilers are
+    /// taken from `PATH` and the usual locations. Their versions are queried in `jail`.
     pub fn detect(jail: &Jail, python: &Path) -> Result<Self, BuildError> {
         let python = Python::find(python);
         let torch = python.as_ref().and_then(Python::torch);
@@ -138,19 +138,19 @@ impl Toolchain {
         lines
     }
 
-    /// The host compiler, or how to get one.
+    /// The host compiler, or an error with the command that installs it.
     pub(crate) fn need_cxx(&self) -> Result<&Compiler, BuildError> {
         self.cxx.as_ref().ok_or_else(|| missing("a C++ compiler", "run `apt install g++`"))
     }
 
-    /// The CUDA compiler, or how to get one.
+    /// The CUDA compiler, or an error with the command that installs it.
     pub(crate) fn need_nvcc(&self) -> Result<&Cuda, BuildError> {
         let hint = "install the CUDA toolkit, or `pip install nvidia-cuda-nvcc nvidia-nvvm \
                     nvidia-cuda-crt nvidia-cuda-cccl` at one version into the Python environment";
         self.nvcc.as_ref().ok_or_else(|| missing("nvcc", hint))
     }
 
-    /// The interpreter and its torch, or how to get them.
+    /// The interpreter and its torch, or an error with the command that installs them.
     pub(crate) fn need_torch(&self) -> Result<(&Python, &Torch), BuildError> {
         match (&self.python, &self.torch) {
             (Some(python), Some(torch)) => Ok((python, torch)),
@@ -185,7 +185,7 @@ impl Cuda {
         })
     }
 
-    /// Folders that compiling and linking needs to see.
+    /// Folders that compiling and linking need to read.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.root.clone()];
         folders.extend(self.cudnn_include.clone());
@@ -225,8 +225,8 @@ fn nvidia_wheels(python: Option<&Python>) -> Vec<PathBuf> {
     found
 }
 
-/// The file in `folder` that is `name` with a version after it: the shortest, so that
-/// `libcublas.so.13` is preferred to `libcublas.so.13.1.0.3`.
+/// The file in `folder` named `name` plus a version: the shortest, so that `libcublas.so.13` is
+/// preferred to `libcublas.so.13.1.0.3`.
 fn versioned(folder: &Path, name: &str) -> Option<PathBuf> {
     let mut found: Vec<String> = fs::read_dir(folder)
         .ok()?

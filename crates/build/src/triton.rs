@@ -1,7 +1,8 @@
-//! Kernels in Triton, which candidates write out of habit: told at once and by name, instead of as whatever
-//! a launch without a driver or a compiler raises. An import that is not used is harmless.
+//! Detects Triton kernels, which candidates write out of habit. They are refused early and by name,
+//! instead of with the error of a launch without a driver or a compiler. An unused import is
+//! harmless.
 
-/// Line of the first function that is compiled by Triton; 1-based.
+/// Line of the first function that Triton compiles; 1-based.
 pub(crate) fn kernel(text: &str) -> Option<u32> {
     // What the module, and its function `jit`, are called here.
     let (mut modules, mut functions): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -39,7 +40,7 @@ mod tests {
     use super::kernel;
 
     #[test]
-    fn kernels_are_found_by_what_the_module_is_called() {
+    fn triton_kernels_are_found_under_any_import_name() {
         for (text, line) in [
             ("import triton\n\n@triton.jit\ndef k(): pass\n", Some(3)),
             ("import torch, triton as tr\n@tr.jit(debug=True)\ndef k(): pass\n", Some(2)),

@@ -1,8 +1,8 @@
-//! What one compiler run compiles, and the text it sees.
+//! The sources of one compiler run, and the text that the compiler sees.
 //!
-//! For a GPU the compiler sees the candidate's own text. For the host it sees what `hostcuda` made
-//! of it, and files that use torch get a preamble: torch's headers first, whole, then the macros
-//! of `warpwright_cpu_device.h`, then the candidate's text under its own line numbers.
+//! For a GPU the compiler sees the candidate's own text. For the host it sees the translation by
+//! `hostcuda`, and files that use torch get a preamble: torch's headers first, whole, then the
+//! macros of `warpwright_cpu_device.h`, then the candidate's text under its own line numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ use crate::screen::Sources;
 /// One source to compile to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// Path below the source tree; also what diagnostics call it.
+    /// Path below the source tree; also its name in diagnostics.
     pub name: String,
     /// CUDA or plain C++.
     pub language: Language,
@@ -59,7 +59,7 @@ pub(crate) fn workspace_units(sources: &Sources) -> Vec<Unit> {
     units
 }
 
-/// Whether the text includes headers that come with torch, or our registry, which needs pybind.
+/// Whether the text includes torch's headers, or our registry, which needs pybind.
 fn mentions_torch(text: &str) -> bool {
     included(text).any(|header| {
         ["torch/", "ATen/", "c10/", "pybind11/", "Python.h"].iter().any(|p| header.starts_with(p))
@@ -67,7 +67,7 @@ fn mentions_torch(text: &str) -> bool {
     })
 }
 
-/// What `#include` lines name, quoted or in angle brackets.
+/// The names in `#include` lines, quoted or in angle brackets.
 fn included(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
@@ -81,8 +81,8 @@ fn included(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The texts that compilers for `target` see and, for the host, how many kernels they define; or what
-/// `hostcuda` refuses in them.
+/// The texts that compilers for `target` see and, for the host, the number of kernels they define;
+/// or the refusals of `hostcuda`.
 pub(crate) fn texts_for(
     target: &Target,
     files: &Texts,
@@ -119,8 +119,8 @@ pub(crate) fn texts_for(
     if refused.is_empty() { Ok((texts, kernels)) } else { Err(refused) }
 }
 
-/// Headers of torch that any file of the candidate includes. CUDA's side of torch is left out: on
-/// the host those names are ours and may come at their own place.
+/// Torch headers that any file of the candidate includes. CUDA's side of torch is excluded: on the
+/// host those names are ours and may be included in their own place.
 fn torch_headers(files: &Texts) -> BTreeSet<String> {
     files
         .values()
@@ -140,7 +140,8 @@ fn preamble(headers: &BTreeSet<String>, name: &str) -> String {
     text
 }
 
-/// A refusal of `hostcuda` as a diagnostic of the candidate's file, through `#line` if there is one.
+/// A refusal of `hostcuda` as a diagnostic of the candidate's file, located through `#line` if
+/// there is one.
 fn diagnostic(refusal: &Refusal, files: &Texts) -> Diagnostic {
     let (file, line) = located(&refusal.file, refusal.line, files);
     let mut made = Diagnostic {
@@ -175,14 +176,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_use_torch_are_told_from_those_that_do_not() {
+    fn use_of_torch_is_detected_by_includes() {
         assert!(mentions_torch("# include <torch/types.h>\n"));
         assert!(mentions_torch("#include \"../binding_registry.h\"\n"));
         assert!(!mentions_torch("// torch/types.h\n#include <cuda_runtime.h>\n#include <cmath>"));
     }
 
     #[test]
-    fn lines_are_those_of_the_python_file() {
+    fn inline_source_lines_map_to_the_python_file() {
         let text = "#include <a>\n#line 10 \"model_new.py\"\nx\ny\n".to_owned();
         let files = Texts::from([("inline/k/cuda.cu".to_owned(), text)]);
         assert_eq!(located("inline/k/cuda.cu", 4, &files), ("model_new.py".to_owned(), 11));

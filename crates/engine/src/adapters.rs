@@ -92,7 +92,8 @@ pub(crate) fn attach(
             let (rows, columns) = (matrix.size()[0], matrix.size()[1]);
             let fits = a.size() == [rank as i64, columns] && b.size() == [rows, rank as i64];
             if !fits {
-                let message = format!("the shapes {:?} and {:?} do not fit", b.size(), a.size());
+                let (b_shape, a_shape) = (b.size(), a.size());
+                let message = format!("the shapes {b_shape:?} and {a_shape:?} do not fit");
                 return Err(broken(&path, format!("{}: {message}", name(&parts[0], "A"))));
             }
             all.push(Adapter { a, b, scale: alpha / rank });

@@ -53,10 +53,8 @@ impl Trained {
         let weights = match settings.lora {
             None => weights.merged().trained_on(device),
             Some(lora) if weights.lora().is_some_and(|found| !found.is_like(lora)) => {
-                let message = format!(
-                    "the adapters have {:?}, the settings have {lora:?}",
-                    weights.lora().unwrap_or(lora)
-                );
+                let found = weights.lora().unwrap_or(lora);
+                let message = format!("the adapters have {found}; the settings have {lora}");
                 return Err(EngineError::request(message));
             }
             Some(lora) => weights.adapted_on(device, settings.dtype.kind(), lora, ADAPTERS_SEED),

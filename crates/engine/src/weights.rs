@@ -1,5 +1,6 @@
 //! The tensors of a decoder and their initialisation.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,12 @@ pub struct Lora {
     pub rank: u32,
     /// Scale of the product: PEFT's `lora_alpha / r`.
     pub scale: f64,
+}
+
+impl fmt::Display for Lora {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} and scale {}", self.rank, self.scale)
+    }
 }
 
 impl Lora {

@@ -1,4 +1,4 @@
-//! Types by other names, and the parameters that are declared with them.
+//! Type aliases, and parameters declared with them.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use crate::code::{Scope, Seq, Unit};
 use crate::ctype::{element, is_type_word, scalar};
 use crate::launcher::{Param, ParamKind};
 
-/// What a type comes to, its other names followed.
+/// A type with its aliases resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     /// Words of a type of C or CUDA.
     pub(crate) base: String,
-    /// How many pointers.
+    /// Number of pointer levels.
     pub(crate) stars: usize,
-    /// Whether what the pointer points to is `const`.
+    /// Whether the pointee is `const`.
     constant: bool,
 }
 
@@ -39,7 +39,7 @@ const SPECIFIERS: [&str; 18] = [
     "struct",
 ];
 
-/// The words of a type between two tokens, without attributes and without the names of namespaces.
+/// The words of a type between two tokens, without attributes and namespace names.
 pub(crate) fn plain<'a>(seq: &Seq<'a>, from: usize, to: usize) -> Vec<&'a str> {
     let mut words = Vec::new();
     let mut i = from;
@@ -64,7 +64,7 @@ pub(crate) struct Aliases<'a> {
 }
 
 impl<'a> Aliases<'a> {
-    /// All of a unit that stand outside classes and functions; each is resolved where it stands, so that
+    /// All aliases of a unit outside classes and functions. Each is resolved at its definition, so
     /// no chain is followed twice.
     pub(crate) fn read(unit: &Unit<'a>) -> Self {
         let seq = &unit.main;
@@ -118,7 +118,7 @@ impl<'a> Aliases<'a> {
         };
     }
 
-    /// What the words of a type come to.
+    /// The resolved type of these words.
     pub(crate) fn resolve(&self, words: &[&str]) -> Option<Kind> {
         let stars = words.iter().filter(|w| **w == "*").count();
         let base: Vec<&str> =

@@ -1,21 +1,22 @@
-//! Which brackets belong together, found once for all tokens: every later question is a look-up, so that
-//! no text, however it is made, is gone through again for each of its tokens.
+//! Matching brackets, computed once for all tokens. Every later question is a look-up, so no input
+//! makes the rewriter scan its text once per token.
 
 use crate::lexer::Token;
 
-/// Brackets may be nested this deep. The host compiler's own limit is 256 too, by default.
+/// Maximum nesting of brackets. The host compiler's own limit is 256 too, by default.
 pub(crate) const MAX_NESTING: usize = 256;
 
-/// Why deeper ones are refused.
+/// Why deeper brackets are refused.
 pub(crate) const TOO_DEEP: &str = "brackets are nested more than 256 deep";
 
 const NONE: u32 = u32::MAX;
 
 /// Partners, statements and semicolons of a list of tokens.
 pub(crate) struct Brackets {
-    /// Per token the other bracket of its pair, or [`NONE`]; `<` and `>` where they can be template brackets.
+    /// Per token the matching bracket, or [`NONE`]; `<` and `>` are matched if they can be template
+    /// brackets.
     partners: Vec<u32>,
-    /// Per token the first one of its statement.
+    /// Per token the first token of its statement.
     pub(crate) statements: Vec<u32>,
     /// Per token the next semicolon, or the number of tokens.
     pub(crate) semicolons: Vec<u32>,
@@ -96,7 +97,7 @@ mod tests {
     use crate::lexer::lex;
 
     #[test]
-    fn partners_of_every_kind_of_bracket() {
+    fn brackets_of_every_kind_are_matched() {
         let source = "k<T<int>, (a > b)> { x[f(1)] < 2; } y > (";
         let tokens: Vec<Token> = lex(source).into_iter().filter(Token::is_code).collect();
         let found = Brackets::new(source, &tokens);

@@ -1,8 +1,8 @@
 //! Conversions in device code: a GPU's saturate, where the host's are undefined.
 //!
 //! `(int)x`, `static_cast<int>(x)` and `int(x)` become `::hostcuda::to<int>(x)`, which converts
-//! numbers with a fraction as a GPU does and everything else as before. So does what an integer is
-//! declared with: `int i = x * 0.5f;`.
+//! numbers with a fraction as a GPU does and everything else as before. Initialisers of integers
+//! are rewritten too: `int i = x * 0.5f;`.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::code::Seq;
 use crate::edit::{Edits, Ranges};
 use crate::linear::fits;
 
-/// What is needed to tell a conversion.
+/// The context needed to recognise a conversion.
 pub(crate) struct Casts<'a> {
     /// Template parameters that are types.
     types: HashSet<&'a str>,
-    /// Text that is replaced already.
+    /// Text that is already replaced.
     taken: Ranges,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Casts<'a> {
     }
 }
 
-/// A word of an integer type. `bool` is none: what is not zero is true.
+/// A word of an integer type, except `bool`: every non-zero value is true.
 fn integer(word: &str) -> bool {
     fits(word)
         && !matches!(
@@ -250,7 +250,7 @@ fn operand_end(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
     }
 }
 
-/// A number with a fraction, perhaps.
+/// Whether a number may have a fraction.
 fn fraction(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && word.len() > 1

@@ -10,7 +10,7 @@ use crate::lexer::{Token, TokenKind, lex};
 pub(crate) struct Seq<'a> {
     pub(crate) source: &'a str,
     pub(crate) tokens: Vec<Token>,
-    /// Per token what `brackets` found.
+    /// The brackets of the tokens.
     brackets: Brackets,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Macro<'a> {
     pub(crate) body: Seq<'a>,
 }
 
-/// What a pair of braces holds.
+/// The content of a pair of braces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Namespace,
@@ -63,8 +63,8 @@ impl<'a> Seq<'a> {
         self.tokens.get(self.brackets.too_deep?)
     }
 
-    /// Index of the bracket that closes the one at `open`.
-    /// From another token: of the one that follows closely, as in `if constexpr (`.
+    /// Index of the bracket that closes the one at `open`. For another token, the bracket that
+    /// follows it closely, as in `if constexpr (`.
     pub(crate) fn close(&self, open: usize) -> Option<usize> {
         let bracket = |i: &usize| matches!(self.text(*i), "(" | "[" | "{" | ")" | "]" | "}");
         let open = (open..open + 8).find(bracket)?;
@@ -87,7 +87,7 @@ impl<'a> Seq<'a> {
         Some(close + 1)
     }
 
-    /// First token of the statement that the token at `i` is part of: past the last `;`, `{` or `}`.
+    /// First token of the statement that contains the token at `i`: after the last `;`, `{` or `}`.
     pub(crate) fn statement(&self, i: usize) -> usize {
         self.brackets.statements.get(i).map_or(0, |start| *start as usize)
     }
@@ -126,7 +126,7 @@ impl<'a> Seq<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// Reads a text; nothing is read of its ranges that are `dead`, sorted.
+    /// Reads a text except its `dead` ranges, which are sorted.
     pub(crate) fn new(source: &'a str, dead: &[Range<usize>]) -> Self {
         let tokens = lex(source);
         let mut unit = Self {

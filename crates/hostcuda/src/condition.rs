@@ -1,8 +1,8 @@
-//! Which branches of `#if` are live, as far as a text says so itself.
+//! Decides which branches of `#if` are live, as far as the text itself determines it.
 //!
-//! What is known: macros that the text defines, `__CUDA_ARCH__` and its like, which no host compiler
-//! defines, and that a name which nobody defines, and which is not one of a compiler's or a library's, is
-//! not defined. Of what is not known both branches are live.
+//! Known are: macros that the text defines; `__CUDA_ARCH__` and similar names, which no host
+//! compiler defines; and names that the text does not define and that belong to no compiler or
+//! library, which are undefined. If a condition is unknown, both branches count as live.
 
 use std::rc::Rc;
 
@@ -15,19 +15,19 @@ pub(crate) struct Preprocessor {
     pub(crate) table: Table,
     pub(crate) budget: Budget,
     levels: Vec<Level>,
-    /// How many of the levels are dead here.
+    /// Number of enclosing levels that are dead.
     dead: usize,
-    /// How many of the levels may be dead.
+    /// Number of enclosing levels that may be dead.
     doubtful: usize,
 }
 
 /// One open `#if`.
 struct Level {
-    /// Whether the branch is live; `None` if that is not known.
+    /// Whether the branch is live; `None` if unknown.
     live: Option<bool>,
-    /// Whether a branch before it was taken.
+    /// Whether an earlier branch was taken.
     taken: Option<bool>,
-    /// The name in `#ifndef NAME`: after its `#define` it is defined whatever the condition says.
+    /// The name in `#ifndef NAME`: after its `#define` it is defined regardless of the condition.
     guard: Option<Rc<str>>,
 }
 
@@ -37,7 +37,7 @@ impl Preprocessor {
         self.dead == 0
     }
 
-    /// Takes in the significant tokens of a preprocessor line.
+    /// Processes the significant tokens of a preprocessor line.
     pub(crate) fn directive(&mut self, source: &str, line: &[Token]) {
         let word = |i: usize| line.get(i).map_or("", |t| t.text(source));
         match word(1) {
@@ -88,7 +88,7 @@ impl Preprocessor {
         self.table.insert(name.into(), Rc::new(definition));
     }
 
-    /// A condition's value; conditions in dead branches are not looked at.
+    /// A condition's value; conditions in dead branches are not evaluated.
     fn nested(&mut self, value: impl FnOnce(&mut Self) -> Option<bool>) -> Option<bool> {
         if self.live() { value(self) } else { Some(false) }
     }
@@ -152,10 +152,10 @@ impl Preprocessor {
     }
 }
 
-/// Stands for a value that is not known: a token that no text can contain.
+/// Represents an unknown value: a token that no text can contain.
 const UNKNOWN: &str = "?unknown";
 
-/// Never defined where host code is compiled for us.
+/// Never defined when host code is compiled for the cpu device.
 const NEVER: [&str; 9] = [
     "__CUDA_ARCH__",
     "__CUDA_ARCH_LIST__",
@@ -194,7 +194,7 @@ fn or(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     and(a.map(|v| !v), b.map(|v| !v)).map(|v| !v)
 }
 
-/// Reads an expression; a value of `None` is one that is not known.
+/// Reads an expression; a value of `None` is unknown.
 struct Reader<'p> {
     preprocessor: &'p Preprocessor,
     pieces: &'p [Piece],
@@ -202,7 +202,7 @@ struct Reader<'p> {
     depth: u32,
 }
 
-/// `None` for what is no expression.
+/// `None` if the text is not an expression.
 type Value = Option<Option<i64>>;
 
 impl Reader<'_> {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_that_are_surely_dead_and_those_that_are_not() {
+    fn only_certainly_dead_branches_are_removed() {
         for (text, wanted) in [
             ("#if 0\na\n#elif 1\nb\n#else\nc\n#endif\nd", "b d"),
             ("#ifdef __CUDA_ARCH__\na\n#else\nb\n#endif", "b"),

@@ -68,7 +68,7 @@ fn integer(base: &str) -> Option<(bool, u8)> {
     ))
 }
 
-/// What a pointer to `base` points to.
+/// The element type of a pointer to `base`.
 pub(crate) fn element(base: &str) -> Option<Element> {
     let stem = base.strip_suffix(['1', '2', '3', '4']).unwrap_or(base);
     Some(match stem {

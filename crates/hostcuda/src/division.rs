@@ -1,8 +1,8 @@
-//! Integer division in kernels that are to vectorise.
+//! Integer division in kernels that should vectorise.
 //!
-//! No host has a vector instruction for integer division, and `bias[i % d]` is everywhere. In the
-//! kernels that `phase` accepts, `name / x` and `name % x` become calls that divide 32-bit integers
-//! exactly through `double`, and anything else as before; the types decide.
+//! No host has a vector instruction for integer division, and `bias[i % d]` is common. In the
+//! kernels that `phase` accepts, `name / x` and `name % x` become calls. The calls divide 32-bit
+//! integers exactly through `double`; other types are divided as before.
 
 use crate::code::Seq;
 use crate::edit::Edits;
@@ -47,7 +47,7 @@ fn chain(seq: &Seq<'_>, i: usize, to: usize, edits: &mut Edits) -> Option<usize>
     Some(end)
 }
 
-/// The token can be the first operand: what stands before does not bind to it.
+/// Whether the token can be the first operand: the token before does not bind to it.
 fn starts_operand(seq: &Seq<'_>, i: usize) -> bool {
     if !seq.is_ident(i) && seq.text(i) != "(" {
         return false;

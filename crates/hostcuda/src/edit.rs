@@ -14,12 +14,12 @@ impl Edits {
         self.list.push((at, at, 1, text.into()));
     }
 
-    /// Inserts before what else is inserted at that place.
+    /// Inserts before all other insertions at that place.
     pub(crate) fn insert_outer(&mut self, at: usize, text: impl Into<String>) {
         self.list.push((at, at, 0, text.into()));
     }
 
-    /// What is replaced.
+    /// The replaced ranges.
     pub(crate) fn ranges(&self) -> Ranges {
         let mut list: Vec<(usize, usize)> =
             self.list.iter().filter(|e| e.2 == 2).map(|e| (e.0, e.1)).collect();
@@ -32,8 +32,8 @@ impl Edits {
         Ranges(list)
     }
 
-    /// Replaces a range, keeping its line ends, so that later lines keep their numbers: where a line of a
-    /// macro goes on in the next, it does so still.
+    /// Replaces a range and keeps its line ends, so that later lines keep their numbers. A macro's
+    /// line continuations are kept too.
     pub(crate) fn replace(
         &mut self,
         source: &str,
@@ -90,7 +90,7 @@ impl Edits {
 pub(crate) struct Ranges(Vec<(usize, usize)>);
 
 impl Ranges {
-    /// One of them holds all of this one.
+    /// Whether one of the ranges contains this range.
     pub(crate) fn cover(&self, start: usize, end: usize) -> bool {
         let after = self.0.partition_point(|r| r.0 <= start);
         after > 0 && self.0[after - 1].1 >= end

@@ -1,9 +1,9 @@
-//! Macros that the rewriter has to see through, replaced before anything is analysed.
+//! Expands macros that hide CUDA syntax from the rewriter, before any analysis.
 //!
-//! Most macros stay: what they stand for is rewritten in their definitions. But a kernel that a macro
-//! defines, a qualifier that has another name, a launch whose kernel is an argument, are not to be seen in
-//! any definition. Invocations that come to such things are replaced by what they come to, in one line, so
-//! that all lines keep their numbers.
+//! Most macros stay: the rewriter changes their definitions. But some constructs are visible in no
+//! definition: a kernel that a macro defines, a qualifier under another name, a launch whose kernel
+//! is an argument. Invocations that expand to such constructs are replaced with their expansion in
+//! one line, so that all lines keep their numbers.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 /// Which macros are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// None; what is found is which ranges are dead.
+    /// None; only the dead ranges are found.
     None,
     /// Those that hide something from the rewriter.
     Hiding,
@@ -55,13 +55,13 @@ pub(crate) fn expand(flat: Flat, which: Which) -> Result<Flat, Vec<Refusal>> {
         }
         Err(at) => {
             let token = &tokens[at];
-            let why = "its macros come to more than a million tokens, or are nested too deep: write it out";
+            let why = "its macros expand to more than a million tokens, or are nested too deep: write it out";
             Err(vec![flat.refusal(token, token.text(text).to_owned(), why)])
         }
     }
 }
 
-/// Words that must not stay behind a macro.
+/// Words that must not stay hidden in a macro.
 fn hides(word: &str) -> bool {
     matches!(
         word,
@@ -78,7 +78,7 @@ fn hides(word: &str) -> bool {
     )
 }
 
-/// Names of macros that come to something that hides, by any of their definitions.
+/// Names of macros of which some definition expands to a hidden construct.
 fn hiding<'a>(text: &'a str, tokens: &[Token], all: bool) -> HashSet<&'a str> {
     let mut users: HashMap<&str, Vec<&'a str>> = HashMap::new();
     let mut found: Vec<&'a str> = Vec::new();
@@ -148,17 +148,17 @@ struct Pass<'a> {
     tokens: &'a [Token],
     parentheses: HashMap<usize, usize>,
     hiding: HashSet<&'a str>,
-    /// Where names of `hiding` stand, in order.
+    /// Positions of the names of `hiding`, in order.
     places: Vec<usize>,
     preprocessor: Preprocessor,
     out: String,
-    /// Up to where the text was copied.
+    /// End of the text copied so far.
     copied: usize,
     dead: Vec<std::ops::Range<usize>>,
 }
 
 impl Pass<'_> {
-    /// The token of an invocation that comes to too much.
+    /// Expands the unit. The error is the token of an invocation whose expansion is too large.
     fn run(&mut self) -> Result<(), usize> {
         let tokens = self.tokens;
         let mut at = 0;
@@ -191,7 +191,7 @@ impl Pass<'_> {
         self.copied = to;
     }
 
-    /// Notes where dead code begins or ends, at a preprocessor line between two bytes.
+    /// Notes the start or end of dead code, at a preprocessor line between two bytes.
     fn turn(&mut self, before: bool, start: usize, end: usize) {
         let now = self.preprocessor.live();
         if before && !now {
@@ -207,7 +207,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Replaces the invocation at a token; the token past it.
+    /// Replaces the invocation at a token; returns the token after it.
     fn invocation(&mut self, at: usize) -> Result<Option<usize>, usize> {
         let token = &self.tokens[at];
         if token.kind != TokenKind::Ident || !self.preprocessor.live() {
@@ -244,8 +244,9 @@ impl Pass<'_> {
         Ok(Some(end))
     }
 
-    /// Whether the arguments of the invocation at `at` name a macro of `hiding` in such a way that it
-    /// cannot be replaced by itself: as a name to be invoked, or where its commas would be the outer's.
+    /// Whether the arguments of the invocation at `at` name a macro of `hiding` that cannot be
+    /// expanded separately: one passed by name to be invoked, or one whose expansion has commas
+    /// that the outer macro would split at.
     fn takes_hiding(&self, at: usize, definition: &Definition) -> bool {
         let next = |from: usize| (from + 1..self.tokens.len()).find(|&i| self.tokens[i].is_code());
         let opens = |i: &usize| self.tokens[*i].text(self.text) == "(";
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_hides_something_is_replaced() {
+    fn only_macros_that_hide_cuda_syntax_are_expanded() {
         let kept = "#define N 256\n#define TID threadIdx.x\n#define CHECK(x) do { x; } while (0)\nint i = N; CHECK(f(N));\n";
         assert_eq!(expanded(kept), kept);
         let text = "#define DEV __device__ inline\n#define MAKE(T, n) \\\n  DEV T n##_f(T x) { return x; }\n\nMAKE(float,\n     a)\nDEV int b();\n";
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outer_macro_is_replaced_where_its_arguments_demand_it() {
+    fn outer_macro_is_expanded_if_its_arguments_require_it() {
         let head = "#define L(k) k<<<1, 2>>>()\n#define CHECK(x) (x)\n#define ALL(...) { __VA_ARGS__ }\n#define LIST(X) X(a) X(b)\n";
         let last = |line: &str| {
             expanded(&format!("{head}{line}\n")).lines().last().unwrap().trim().to_owned()
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_branches_are_found_at_their_places_in_the_new_text() {
+    fn dead_branches_are_located_in_the_expanded_text() {
         let text = "#define D __device__ __forceinline__ int\nD a;\n#ifdef NO\nD b;\n#else\nD c;\n#endif\n#if 0\nlast";
         let flat = expand(flatten(text, "a.cu", &|_, _| None).unwrap(), Which::Hiding).unwrap();
         let dead: Vec<&str> = flat.dead.iter().map(|r| flat.text[r.clone()].trim()).collect();

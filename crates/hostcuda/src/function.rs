@@ -1,4 +1,4 @@
-//! Finding `__global__` and `__device__` functions and variables, and what they lead to.
+//! Finds `__global__` and `__device__` functions and variables, and the names reachable from them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -56,7 +56,7 @@ const NOT_NAMES: [&str; 13] = [
 
 pub(crate) const INDICES: [&str; 4] = ["threadIdx", "blockIdx", "blockDim", "gridDim"];
 
-/// Identifiers through which a thread waits for another, or asks who else is alive.
+/// Identifiers through which a thread waits for another, or queries which threads are active.
 pub(crate) fn waits(word: &str) -> bool {
     word.starts_with("__shfl")
         || word.starts_with("__syncthreads")
@@ -92,7 +92,7 @@ pub(crate) fn find<'a>(unit: &Unit<'a>) -> Found<'a> {
     found
 }
 
-/// One declaration with a qualifier at token `q`; returns where to go on.
+/// One declaration with a qualifier at token `q`; returns the token at which to continue.
 fn declaration<'a>(unit: &Unit<'a>, q: usize, found: &mut Found<'a>) -> usize {
     let seq = &unit.main;
     // Past the statement before, the function before if it ended without one, and `public:`.
@@ -186,7 +186,7 @@ fn body_after(seq: &Seq<'_>, close: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Names that lead, through functions and macros, to a word for which `root` holds.
+/// Names from which a word that satisfies `root` is reachable through functions and macros.
 pub(crate) fn reach<'a>(
     unit: &Unit<'a>,
     found: &Found<'a>,
@@ -208,7 +208,7 @@ pub(crate) fn reach<'a>(
     leads_to(&words, root)
 }
 
-/// Names whose words lead, by any number of steps, to a word for which `root` holds.
+/// Names from which a word that satisfies `root` is reachable in any number of steps.
 pub(crate) fn leads_to<'a>(
     words: &HashMap<&'a str, HashSet<&'a str>>,
     root: impl Fn(&str) -> bool,

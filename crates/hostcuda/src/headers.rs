@@ -1,4 +1,4 @@
-//! The headers that translated text includes, and the flags to compile it with.
+//! The headers that translated text includes, and the flags for compiling it.
 
 use std::io;
 use std::path::Path;
@@ -47,7 +47,8 @@ headers!(
     "vector_types.h",
 );
 
-/// Writes the headers below `dir`, which is created; the compiler needs `-I dir`, before others.
+/// Writes the headers below `dir`, which is created. The compiler needs `-I dir` before other
+/// include folders.
 pub fn write_headers(dir: &Path) -> io::Result<()> {
     for (name, text) in HEADERS {
         let path = dir.join(name);
@@ -60,7 +61,7 @@ pub fn write_headers(dir: &Path) -> io::Result<()> {
 }
 
 /// Flags for g++ or clang++, without `-I`, `-shared` and the files. Not-a-number and infinity keep
-/// their meaning; what is given up is `errno`, trapping, and the sign of zero.
+/// their meaning; `errno`, trapping, and the sign of zero do not.
 pub fn compile_flags() -> Vec<String> {
     [
         "-std=c++17",
@@ -80,8 +81,8 @@ pub fn compile_flags() -> Vec<String> {
     .to_vec()
 }
 
-/// A hash of everything of this crate that can change what a translated file becomes: its version,
-/// its headers and its flags. For cache keys; 64 hexadecimal digits.
+/// A hash of everything in this crate that can change the translation of a file: its version, its
+/// headers and its flags. For cache keys; 64 hexadecimal digits.
 pub fn fingerprint() -> String {
     let mut hasher = blake3::Hasher::new();
     let mut part = |text: &str| {
@@ -102,7 +103,7 @@ pub fn fingerprint() -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The rewriter's own sources: a change in one of them changes what comes out.
+/// The rewriter's own sources: changing one of them can change the translation.
 const REWRITER: [&str; 23] = [
     include_str!("alias.rs"),
     include_str!("brackets.rs"),

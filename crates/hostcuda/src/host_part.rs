@@ -1,9 +1,10 @@
-//! The host's part of CUDA C++ for a GPU: what a plain C++ compiler makes an object of, while the device
-//! code of the same file is compiled elsewhere.
+//! The host part of CUDA C++ for a GPU: a plain C++ compiler compiles it to an object, while nvcc
+//! compiles the device code of the same file.
 //!
-//! Kernels become what NVIDIA's front end makes of them: functions that hand their arguments to the
-//! runtime under their own address. Device functions keep their declarations only. Whether the two parts
-//! belong together is for whoever links them to check; a file that this cannot do well gives none.
+//! Kernels become what NVIDIA's front end makes of them: functions that pass their arguments to the
+//! runtime under their own address. Device functions keep only their declarations. The caller that
+//! links the two parts checks that they belong together. Files that cannot be translated reliably
+//! have no host part.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,8 +16,8 @@ use crate::function::{Found, Function, find};
 use crate::include::{Resolve, flatten};
 use crate::launch::{config_end, kernel_start};
 
-/// What launches and the functions that kernels become call. As in NVIDIA's own headers, where only its
-/// own compiler sees them.
+/// Declarations that launches and launch stubs call. As in NVIDIA's own headers, where only its own
+/// compiler sees them.
 const BEFORE: &str = "#include <cuda_runtime.h>
 extern \"C\" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block = 1, size_t bytes = 0,
                                                 struct CUstream_st* stream = nullptr);
@@ -43,7 +44,7 @@ extern \"C\" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3
 #endif
 ";
 
-/// Words whose meaning the host's part would change.
+/// Words whose meaning would differ in the host part.
 const UNSUITED: [&str; 9] = [
     "__constant__",
     "__managed__",
@@ -56,8 +57,9 @@ const UNSUITED: [&str; 9] = [
     "__cudaPushCallConfiguration",
 ];
 
-/// The host's part of a file, for a compiler that is not NVIDIA's; `None` where that is not known to mean
-/// the same. `resolve` finds the headers of its quoted includes, which become part of the text.
+/// The host part of a file, for a compiler other than NVIDIA's; `None` if it is not known to have
+/// the same meaning. `resolve` finds the headers of its quoted includes, which become part of the
+/// text.
 pub fn host_part(source: &str, file: &str, resolve: &Resolve<'_>) -> Option<String> {
     let flat = expand(flatten(source, file, resolve).ok()?, Which::None).ok()?;
     let unit = Unit::new(&flat.text, &flat.dead);
@@ -108,7 +110,7 @@ fn suits(text: &str, unit: &Unit<'_>, found: &Found<'_>) -> bool {
         && !names.is_empty()
 }
 
-/// The body of the function that a kernel becomes.
+/// The body of a kernel's launch stub.
 fn hand_over(seq: &Seq<'_>, kernel: &Function<'_>) -> Option<String> {
     let mut own = kernel.name.to_owned();
     let parameters = template_parameters(seq, kernel)?;
@@ -133,7 +135,8 @@ fn hand_over(seq: &Seq<'_>, kernel: &Function<'_>) -> Option<String> {
     ))
 }
 
-/// What a template is instantiated with inside itself; nothing for what is no template.
+/// The arguments with which a template names itself inside its definition; empty if the kernel is
+/// not a template.
 fn template_parameters(seq: &Seq<'_>, kernel: &Function<'_>) -> Option<Vec<String>> {
     let Some(at) = (kernel.start..kernel.open).find(|&i| seq.text(i) == "template") else {
         return Some(Vec::new());
@@ -163,7 +166,7 @@ fn declared<'a>(seq: &Seq<'a>, from: usize, to: usize) -> Option<(&'a str, bool)
     named.then(|| (seq.text(last), pack))
 }
 
-/// Words that end a type and are no names.
+/// Words that end a type and are not names.
 fn is_type_word(word: &str) -> bool {
     matches!(
         word,
@@ -227,12 +230,12 @@ extern \"C\" void go(const float* x, float* y, cudaStream_t s) {
 ";
 
     #[test]
-    fn an_unnamed_parameter_is_left_to_others() {
+    fn kernel_with_an_unnamed_parameter_is_left_to_nvcc() {
         assert_eq!(part(SOURCE), None);
     }
 
     #[test]
-    fn kernels_hand_over_and_device_functions_are_declared() {
+    fn kernels_become_launch_stubs_and_device_functions_declarations() {
         let text = part(&SOURCE.replace("int)", "int n)")).unwrap();
         let lines: Vec<&str> = text.strip_prefix(BEFORE).unwrap().lines().collect();
         // The first line says where the text is from.
@@ -245,7 +248,7 @@ extern \"C\" void go(const float* x, float* y, cudaStream_t s) {
     }
 
     #[test]
-    fn what_would_change_its_meaning_is_left_to_others() {
+    fn source_that_would_change_meaning_is_left_to_nvcc() {
         let sound = SOURCE.replace("int)", "int n)");
         for spoilt in [
             sound.replace("namespace n {", "namespace n { __constant__ float c[4];"),
@@ -262,7 +265,7 @@ extern \"C\" void go(const float* x, float* y, cudaStream_t s) {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(parts in proptest::collection::vec(
+        fn no_fragments_make_the_host_part_panic(parts in proptest::collection::vec(
             proptest::sample::select(vec![
                 "__global__ ", "void k", "(", ")", "{", "}", "<", ">", "<<<", ">>>", "template ", ", ",
                 "int n", "= ", "...", ";", "__device__ ", "x", "#define A ", "\n", "\"",

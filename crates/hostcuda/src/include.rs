@@ -1,4 +1,4 @@
-//! Local headers become part of the unit, so that one pass sees every function.
+//! Inlines local headers into the unit, so that one pass sees every function.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,19 +7,20 @@ use crate::condition::Preprocessor;
 use crate::lexer::{Token, TokenKind, lex};
 use crate::refusal::Refusal;
 
-/// A unit with its local headers in place, and where each line came from.
+/// A unit with its local headers inlined, and the origin of each line.
 pub(crate) struct Flat {
     pub(crate) text: String,
     /// `(first line of the flat text, file, line in that file)`, sorted by the first.
     pub(crate) lines: Vec<(u32, String, u32)>,
-    /// Headers taken in, in order, each once.
+    /// Inlined headers, in order, each once.
     pub(crate) inlined: Vec<String>,
-    /// Ranges of the text that are surely not compiled, in order; found with [`crate::expand::expand`].
+    /// Ranges of the text that are certainly not compiled, in order; found by
+    /// [`crate::expand::expand`].
     pub(crate) dead: Vec<Range<usize>>,
 }
 
 impl Flat {
-    /// A refusal of something at a token of the text.
+    /// A refusal at a token of the text.
     pub(crate) fn refusal(&self, at: &Token, construct: String, reason: &str) -> Refusal {
         let (file, line) = self.origin(at.line);
         let (file, column) = (file.to_owned(), at.column);
@@ -36,8 +37,8 @@ impl Flat {
     }
 }
 
-/// How local headers are found: the name as written and the file that includes it, to the header's
-/// own name and text. `None` leaves the line to the host compiler.
+/// Finds local headers: maps the name as written and the including file to the header's own name
+/// and text. `None` leaves the line to the host compiler.
 pub type Resolve<'a> = dyn Fn(&str, &str) -> Option<(String, String)> + 'a;
 
 pub(crate) fn flatten(
@@ -63,10 +64,10 @@ pub(crate) fn flatten(
     if flattener.refusals.is_empty() { Ok(flattener.flat) } else { Err(flattener.refusals) }
 }
 
-/// Headers without guards can double at every level.
+/// Maximum number of includes: headers without guards can double at every level.
 const MAX_INCLUDES: u32 = 1000;
 
-/// Bytes of a unit with its headers.
+/// Maximum bytes of a unit with its headers.
 const MAX_BYTES: usize = 32 << 20;
 
 struct Flattener<'a> {
@@ -76,9 +77,9 @@ struct Flattener<'a> {
     line: u32,
     /// Macros and conditions so far.
     preprocessor: Preprocessor,
-    /// Headers with `#pragma once` that were taken in.
+    /// Headers with `#pragma once` that were inlined.
     once: HashSet<String>,
-    /// How often a header was taken in.
+    /// Number of header inclusions, repeated ones too.
     taken: u32,
     refusals: Vec<Refusal>,
 }
@@ -89,7 +90,7 @@ impl Flattener<'_> {
         self.line += text.bytes().filter(|b| *b == b'\n').count() as u32;
     }
 
-    /// Says from which file and line the next line comes.
+    /// Records the file and line of the next line.
     fn mark(&mut self, file: &str, line: u32) {
         if !self.flat.text.is_empty() && !self.flat.text.ends_with('\n') {
             self.push("\n");
@@ -160,7 +161,7 @@ impl Flattener<'_> {
         self.push(&source[copied..]);
     }
 
-    /// The name in quotes that an `#include` asks for, itself or by a macro.
+    /// The quoted name in an `#include`, written directly or through a macro.
     fn header(&self, source: &str, header: &Token) -> Option<String> {
         let text = header.text(source);
         let name = match header.kind {

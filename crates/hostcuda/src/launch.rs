@@ -120,8 +120,8 @@ fn is_keyword(word: &str) -> bool {
     )
 }
 
-/// The kernel's own name: the last identifier outside its template arguments. `None` for an expression
-/// that says which only when it is evaluated.
+/// The kernel's own name: the last identifier outside its template arguments. `None` for an
+/// expression whose kernel is known only at run time.
 fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Option<&'a str> {
     let mut name = None;
     let mut i = start;

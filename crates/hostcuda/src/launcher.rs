@@ -1,4 +1,4 @@
-//! Signatures of `extern "C"` launchers, which callers outside C++ need: for both devices.
+//! Signatures of `extern "C"` launchers, which callers outside C++ need; for both devices.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use crate::unsupported::MAX_REFUSALS;
 pub struct Launcher {
     /// Symbol name.
     pub name: String,
-    /// What it returns.
+    /// Return type.
     pub returns: Returns,
     /// Parameters in order, without the trailing stream.
     pub params: Vec<Param>,
@@ -28,7 +28,7 @@ pub struct Launcher {
     pub line: u32,
 }
 
-/// What a launcher returns. A non-zero `int` or `cudaError_t` is a failure.
+/// Return type of a launcher. A non-zero `int` or `cudaError_t` is a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Returns {
@@ -43,11 +43,11 @@ pub enum Returns {
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Param {
-    /// Name as written; `argN` when there is none.
+    /// Name as written; `argN` if there is none.
     pub name: String,
-    /// The type as written, comments removed, blanks normalised.
+    /// The type as written, with comments removed and blanks normalised.
     pub c_type: String,
-    /// What it means at the binary interface.
+    /// Type at the binary interface.
     pub kind: ParamKind,
 }
 
@@ -57,7 +57,7 @@ pub struct Param {
 pub enum ParamKind {
     /// Address of device memory.
     Pointer {
-        /// What it points to.
+        /// Element type of the pointee.
         element: Element,
         /// Whether the pointee is `const`: the launcher promises not to write.
         constant: bool,
@@ -86,7 +86,7 @@ pub enum ParamKind {
     Bool,
 }
 
-/// What a pointer points to. Vector types count as their element: `float4*` is `F32`.
+/// Element type of a pointer. Vector types count as their element: `float4*` is `F32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Element {
@@ -120,17 +120,19 @@ pub enum Element {
     Void,
 }
 
-/// Finds the `extern "C"` functions that `source` defines, in order; for a file without local headers.
+/// Finds the `extern "C"` functions that `source` defines, in order. For a file without local
+/// headers.
 pub fn launchers(source: &str, file: &str) -> Result<Vec<Launcher>, Vec<Refusal>> {
     launchers_with(source, file, &|_, _| None)
 }
 
-/// Finds the `extern "C"` functions that a file defines, itself or by a macro or a local header, in order.
+/// Finds the `extern "C"` functions that a file defines, directly, through a macro or in a local
+/// header, in order.
 ///
-/// Functions that are only declared, that no other file can call, or that stand in a branch of `#if` that
-/// is surely not compiled, are skipped. Where that is not sure, the library may lack a function. Parameters
-/// of a type that cannot cross the boundary (a struct by value, a reference, a function pointer) are
-/// refused by name.
+/// Skipped are functions that are only declared, that no other file can call, or that are in a
+/// branch of `#if` that is certainly not compiled. If the condition is unknown, the function is
+/// listed, and the library may lack it. Parameters of a type that cannot cross the boundary (a
+/// struct by value, a reference, a function pointer) are refused by name.
 pub fn launchers_with(
     source: &str,
     file: &str,
@@ -154,12 +156,12 @@ struct Scan<'a> {
     flat: &'a Flat,
     aliases: Aliases<'a>,
     found: Vec<Launcher>,
-    /// Names of what was found: of two definitions in branches of `#if` the first counts.
+    /// Names found so far: of two definitions in branches of `#if` the first counts.
     names: HashSet<&'a str>,
     refusals: Vec<Refusal>,
 }
 
-/// Words before a parenthesis that are no function's name.
+/// Words before a parenthesis that are not a function's name.
 const NOT_NAMES: [&str; 8] = [
     "__launch_bounds__",
     "__attribute__",

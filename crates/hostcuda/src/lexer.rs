@@ -1,10 +1,10 @@
 //! A lossless lexer of C++ with CUDA's launch brackets.
 //!
 //! Every byte of the input belongs to exactly one token, so the concatenation of all tokens is the
-//! input. It never fails: what is not understood (an unterminated string, a stray byte) becomes
-//! [`TokenKind::Unknown`], and the host compiler complains about it with its own words.
+//! input. The lexer never fails: invalid text (an unterminated string, a stray byte) becomes
+//! [`TokenKind::Unknown`], and the host compiler reports it.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
     /// Blanks, and a backslash before a line end (a line continuation).
@@ -36,7 +36,7 @@ pub enum TokenKind {
 /// One token: a byte range of the source with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind.
     pub kind: TokenKind,
     /// First byte.
     pub start: usize,
@@ -68,13 +68,13 @@ impl Token {
     }
 }
 
-/// Longest first, so that the first match is the right one.
+/// Longest first, so that the first match is the longest.
 const PUNCTUATORS: [&str; 27] = [
     "<<<", "<<=", ">>=", "...", "->*", "<=>", "::", "->", "++", "--", "<<", "<=", ">=", "==", "!=",
     "&&", "||", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##", ".*",
 ];
 
-/// Splits `source` into tokens. See the module for what is promised.
+/// Splits `source` into tokens. The module describes the guarantees.
 pub fn lex(source: &str) -> Vec<Token> {
     let mut lexer = Lexer {
         bytes: source.as_bytes(),
@@ -89,7 +89,7 @@ pub fn lex(source: &str) -> Vec<Token> {
     lexer.tokens
 }
 
-/// Where in a preprocessor line the lexer is.
+/// The lexer's position in a preprocessor line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Directive {
     Hash,
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn launch_brackets_and_shifts() {
+    fn launch_brackets_and_shifts_are_distinguished() {
         assert_eq!(
             code("k<T<int>><<<g,b>>>(x>>1,y>>=2)"),
             [
@@ -391,20 +391,20 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn lossless_on_any_text(text in "(?s).{0,200}") {
+        fn lexing_any_text_is_lossless(text in "(?s).{0,200}") {
             let joined: String = lex(&text).iter().map(|t| t.text(&text)).collect();
             prop_assert_eq!(joined, text);
         }
 
         #[test]
-        fn lossless_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn lexing_arbitrary_bytes_is_lossless(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let joined: String = lex(&text).iter().map(|t| t.text(&text)).collect();
             prop_assert_eq!(joined, text);
         }
 
         #[test]
-        fn lossless_on_likely_fragments(parts in proptest::collection::vec(prop_oneof![
+        fn lexing_cuda_fragments_is_lossless(parts in proptest::collection::vec(prop_oneof![
             Just("<<<"), Just(">>>"), Just("\""), Just("'"), Just("R\"("), Just(")\""), Just("/*"),
             Just("*/"), Just("//"), Just("\\\n"), Just("\n"), Just("#include "), Just("<a>"),
             Just("#define X "), Just("1e"), Just("+"), Just("__shared__ "), Just("é"), Just("\r\n"),

@@ -11,7 +11,7 @@
 //! assert!(found[0].has_stream);
 //! ```
 //!
-//! This crate starts no process and knows nothing above it: `build` compiles what comes out.
+//! This crate starts no process and depends on nothing above it: `build` compiles the translated text.
 
 mod alias;
 mod brackets;

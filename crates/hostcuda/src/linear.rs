@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::code::Seq;
 
-/// Integer types by what can be done with them.
+/// Integer types by the operations that are safe on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Int,
@@ -70,15 +70,15 @@ pub(crate) fn kind(words: &[&str]) -> Option<Kind> {
 pub(crate) struct Linear {
     pub(crate) base: String,
     pub(crate) factor: i64,
-    /// Made of indices, dimensions and small numbers, by sums and products: it does not wrap.
+    /// Built from indices, dimensions and small numbers by sums and products, so it does not wrap.
     pub(crate) grown: bool,
 }
 
-/// A larger factor could make the signed sum wrap.
+/// Larger factors could make the signed sum wrap.
 const LARGEST: i64 = 64;
 
 impl Linear {
-    /// The part that varies.
+    /// The varying part.
     pub(crate) fn rest(&self) -> String {
         match self.factor {
             1 => "hostcuda_threadIdx.x".to_owned(),
@@ -86,13 +86,13 @@ impl Linear {
         }
     }
 
-    /// The whole value as a `kind`; `whole` is as it was written, for types that are not integers.
+    /// The whole value as a `kind`; `whole` is the original text, for types that are not integers.
     pub(crate) fn text(&self, kind: &str, whole: &str) -> String {
         format!("::hostcuda::plus<{kind}>({whole}, {}, {})", self.base, self.rest())
     }
 }
 
-/// Reads sums, differences, and products with small numbers. `known` holds variables that are linear.
+/// Reads sums, differences, and products with small numbers. `known` holds linear variables.
 pub(crate) fn linear(
     seq: &Seq<'_>,
     from: usize,
@@ -229,7 +229,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// A decimal number without a suffix but `u`.
+/// A decimal number without a suffix except `u`.
 fn number(word: &str) -> Option<i64> {
     word.trim_end_matches(['u', 'U']).parse().ok()
 }

@@ -1,7 +1,7 @@
-//! Macros as the preprocessor knows them: definitions, and what an invocation becomes.
+//! Macro definitions, and the expansion of invocations as the preprocessor does it.
 //!
-//! All work is charged to a [`Budget`]: a chain of macros doubles at every link, and what it would come to
-//! is found out by nobody here.
+//! All work is charged to a [`Budget`]: a chain of macros can double at every link, and the
+//! expander stops instead of computing such an expansion.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use crate::lexer::{Token, TokenKind, lex};
 pub(crate) struct Piece {
     pub(crate) text: Rc<str>,
     pub(crate) kind: TokenKind,
-    /// Nothing stood between it and the token before it.
+    /// Whether the token follows the previous one without white space.
     glued: bool,
-    /// A macro's name inside its own expansion: it stays.
+    /// A macro's name inside its own expansion: it is not expanded.
     painted: bool,
 }
 
@@ -25,7 +25,7 @@ impl Piece {
         Self { text: token.text(source).into(), kind: token.kind, glued, painted: false }
     }
 
-    /// A value that nobody has written.
+    /// A synthesised value.
     pub(crate) fn value(text: &str) -> Self {
         Self::made(text, TokenKind::Number)
     }
@@ -42,7 +42,7 @@ pub(crate) fn pieces(source: &str, tokens: &[Token]) -> Vec<Piece> {
         .collect()
 }
 
-/// What pieces look like in a source.
+/// The pieces as source text.
 pub(crate) fn written(pieces: &[Piece]) -> String {
     let mut text = String::new();
     for (i, piece) in pieces.iter().enumerate() {
@@ -59,16 +59,16 @@ pub(crate) fn written(pieces: &[Piece]) -> String {
 pub(crate) struct Definition {
     /// Number of parameters; `None` for a macro without a parameter list.
     params: Option<usize>,
-    /// The last parameter takes all arguments that are left.
+    /// Whether the last parameter takes all remaining arguments.
     variadic: bool,
-    /// The replacement, and for each of its tokens the parameter that it names.
+    /// The replacement, with the parameter that each of its tokens names.
     body: Vec<(Piece, Option<usize>)>,
-    /// Whether it is defined whatever is not known.
+    /// Whether it is defined regardless of unknown conditions.
     pub(crate) sure: bool,
 }
 
 impl Definition {
-    /// Reads the significant tokens of a `#define` line: the name, and what it stands for.
+    /// Reads the significant tokens of a `#define` line: the name and its definition.
     pub(crate) fn read<'a>(source: &'a str, line: &[Token]) -> Option<(&'a str, Self)> {
         let name = line.get(2).filter(|t| t.kind == TokenKind::Ident)?;
         let text = |i: usize| line.get(i).map_or("", |t| t.text(source));
@@ -115,7 +115,7 @@ impl Definition {
         self.params.is_some()
     }
 
-    /// Whether the argument after `commas` commas is one that takes all that are left.
+    /// Whether the argument after `commas` commas takes all remaining arguments.
     pub(crate) fn takes_rest(&self, commas: usize) -> bool {
         self.variadic && self.params.is_some_and(|count| commas + 1 >= count)
     }
@@ -132,17 +132,17 @@ pub(crate) type Table = HashMap<Rc<str>, Rc<Definition>>;
 /// Why an invocation is not expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Its parentheses do not close here: it is left to the compiler.
+    /// Its parentheses do not close here; the compiler handles it.
     Unclosed,
-    /// It comes to more than can be looked at.
+    /// Its expansion exceeds the budget.
     TooMuch,
 }
 
-/// What all expansions of a unit may come to.
+/// Limit on all expansions of a unit.
 pub(crate) struct Budget {
     tokens: usize,
     bytes: usize,
-    /// For `__COUNTER__`, which has to differ from the compiler's own.
+    /// For `__COUNTER__`, which must differ from the compiler's own.
     counter: u32,
 }
 
@@ -160,10 +160,10 @@ impl Budget {
     }
 }
 
-/// Arguments of arguments of arguments: no honest macro goes as deep.
+/// Maximum nesting of arguments; honest macros stay below it.
 const MAX_DEPTH: u32 = 200;
 
-/// What follows an invocation in the source.
+/// The source after an invocation.
 pub(crate) struct Feed<'s> {
     pub(crate) source: &'s str,
     pub(crate) tokens: &'s [Token],
@@ -189,7 +189,7 @@ impl Feed<'_> {
     }
 }
 
-/// Tokens to be read, last first, and the macro that they replace.
+/// Tokens still to be read, last first, and the macro that they replace.
 struct Frame {
     pieces: Vec<Piece>,
     of: Option<Rc<str>>,
@@ -210,7 +210,7 @@ impl<'t> Expander<'t> {
         Self { table, budget, line, active: HashSet::new(), depth: 0 }
     }
 
-    /// All macros of `pieces` replaced; an invocation that they only begin goes on in `feed`.
+    /// `pieces` with all macros expanded; an invocation that they only begin continues in `feed`.
     pub(crate) fn expand(
         &mut self,
         mut pieces: Vec<Piece>,
@@ -259,7 +259,7 @@ impl<'t> Expander<'t> {
         Ok(out)
     }
 
-    /// The next token; macros whose replacement is over may be replaced again.
+    /// The next token; a macro whose replacement has ended may be expanded again.
     fn pop(&mut self, frames: &mut Vec<Frame>) -> Option<Piece> {
         let mut over = false;
         loop {
@@ -290,7 +290,7 @@ impl<'t> Expander<'t> {
         }
     }
 
-    /// The arguments of an invocation whose `(` comes next.
+    /// The arguments of an invocation whose `(` is next.
     fn arguments(
         &mut self,
         frames: &mut Vec<Frame>,
@@ -335,7 +335,7 @@ impl<'t> Expander<'t> {
         Ok(args)
     }
 
-    /// The replacement with its parameters replaced, `#` and `##` done.
+    /// The replacement with its parameters substituted and `#` and `##` applied.
     fn substitute(
         &mut self,
         definition: &Definition,
@@ -428,7 +428,7 @@ impl<'t> Expander<'t> {
     }
 }
 
-/// Whether a `(` comes next.
+/// Whether a `(` is next.
 fn opens(frames: &[Frame], feed: Option<&mut Feed<'_>>) -> bool {
     match frames.iter().rev().find_map(|frame| frame.pieces.last()) {
         Some(piece) => &*piece.text == "(",

@@ -1,9 +1,10 @@
 //! Kernels without barriers that begin with pure declarations and then a bounds check or a
-//! grid-stride loop: the launch can find out for a whole row of threads whether the check holds, and
-//! run the row without it. Without the check the loop over the threads vectorises, also for `float4`.
+//! grid-stride loop. The launch can decide for a whole row of threads whether the check holds, and
+//! run the row without it. Without the check the loop over the threads vectorises, also for
+//! `float4`.
 //!
-//! The kernel gets three more ways to be run, chosen by a constant in its hidden parameter: *ask*
-//! (evaluate the check and return), *inside* (the check holds), and for loops *turn* (only the n-th
+//! The kernel gets three more modes, chosen by a constant in its hidden parameter: *ask* (evaluate
+//! the check and return), *inside* (the check holds), and for loops *turn* (only the n-th
 //! iteration). See `hostcuda/launch.h`.
 
 use std::collections::HashSet;
@@ -16,14 +17,15 @@ use crate::function::{Function, INDICES};
 use crate::linear::{Kind, declared_type};
 use crate::places::Places;
 
-/// How a kernel may be run.
+/// The modes in which a kernel can run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// There is a check to ask.
+    /// The kernel has a check that can be evaluated separately.
     pub(crate) guard: bool,
-    /// The check guards a loop that can be run turn by turn.
+    /// The check guards a loop that can run one iteration at a time.
     pub(crate) stride: bool,
-    /// The check is affine in `threadIdx.x`: asking the first and the last thread is enough.
+    /// The check is affine in `threadIdx.x`: evaluating it for the first and the last thread is
+    /// enough.
     pub(crate) ends: bool,
 }
 
@@ -34,7 +36,7 @@ impl Shape {
     }
 }
 
-/// The shape of a kernel's body, with its edits if there is one.
+/// The shape of a kernel's body, with its edits, if it has one.
 pub(crate) fn analyse<'a>(
     seq: &Seq<'a>,
     function: &Function<'a>,
@@ -73,17 +75,17 @@ pub(crate) fn changes(seq: &Seq<'_>, i: usize) -> bool {
     taken || assigned || matches!(before, "++" | "--")
 }
 
-/// Macros, which hide from this module what they stand for.
+/// Macros, whose contents this module does not see.
 pub(crate) struct Macros<'a> {
     /// The conversions of conditions that are written twice.
     pub(crate) casts: Casts<'a>,
-    /// Those that mention an index.
+    /// Macros that mention an index.
     pub(crate) indexed: HashSet<&'a str>,
-    /// Those that mention any name at all.
+    /// Macros that mention any name.
     pub(crate) opaque: Rc<HashSet<&'a str>>,
 }
 
-/// More names than these no bounds check needs.
+/// Maximum number of names: no bounds check needs more.
 const MAX_NAMES: usize = 100;
 
 /// Pure declarations at the start of a body.
@@ -141,9 +143,9 @@ impl<'a> Prologue<'a> {
         Some(stop + 1)
     }
 
-    /// Does not vary, or is linear in `threadIdx.x` and does not wrap: sums and products of indices,
-    /// dimensions and constants with at most one varying factor. A parameter may be negative, and
-    /// what is unsigned would wrap.
+    /// Whether an expression does not vary, or is linear in `threadIdx.x` and does not wrap: sums
+    /// and products of indices, dimensions and constants with at most one varying factor. A
+    /// parameter may be negative, and an unsigned value would wrap.
     fn affine(&self, seq: &Seq<'_>, from: usize, to: usize) -> bool {
         let count = |what: &dyn Fn(usize) -> bool| (from..to).filter(|&i| what(i)).count();
         let varying = count(&|i| {
@@ -435,7 +437,7 @@ fn statement_end(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
     (seq.text(k + 1) != "else").then_some(k + 1)
 }
 
-/// Nothing is carried from one turn of the loop to the next but through memory.
+/// Whether iterations of the loop communicate only through memory.
 fn independent(seq: &Seq<'_>, from: usize, to: usize, name: &str, prologue: &Prologue<'_>) -> bool {
     (from..to).all(|i| {
         let word = seq.text(i);

@@ -1,11 +1,11 @@
-//! Where an index may be signed.
+//! Decides where an index may be signed.
 //!
-//! On a GPU `threadIdx` and the others are unsigned: `threadIdx.x - 1` wraps, and so does a hash of
-//! an index. So they are unsigned here too. But only of a signed sum does the host compiler know that
-//! it does not wrap, and without knowing it the loop over the threads does not vectorise. This module
-//! finds the places where that makes no difference:
+//! On a GPU `threadIdx` and the other indices are unsigned: `threadIdx.x - 1` wraps, and so does a
+//! hash of an index. So they are unsigned here too. But the host compiler knows only of signed sums
+//! that they do not wrap, and otherwise does not vectorise the loop over the threads. This module
+//! finds the places where signedness makes no difference:
 //!
-//! * An `int` that is set to something linear in `threadIdx.x` is set to its value for thread 0,
+//! * An `int` that is set to an expression linear in `threadIdx.x` is set to its value for thread 0,
 //!   computed as on a GPU, plus a small multiple of `threadIdx.x`: `blockIdx.x * blockDim.x + 0u`
 //!   and `threadIdx.x`. Only that last sum is signed.
 //! * A 64-bit index is such a sum if it is made of indices and dimensions alone, which do not wrap.
@@ -13,7 +13,7 @@
 //! * A subscript made of sums and products is signed: the two differ only where the index is beyond
 //!   2^31 elements.
 //!
-//! Everything else is left as it is written, and is unsigned.
+//! Everything else keeps its text, and is unsigned.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -25,20 +25,20 @@ use crate::function::{Function, INDICES};
 use crate::linear::{Kind, Linear, declared_type, fits, linear};
 use crate::phase::{changes, joined};
 
-/// Declarations of one function, for each of which its body is looked through. Those beyond are left as
-/// they are written.
+/// Maximum number of rewritten declarations per function: for each, the function's body is
+/// searched. Further ones keep their text.
 const MAX_NAMES: usize = 100;
 
-/// Bytes of an expression that is written out where its name is not known yet. Each of a chain of names may
-/// double it.
+/// Maximum bytes of an expression that is written out because its name is not yet known. Each link
+/// of a chain of names may double it.
 const MAX_BASE: usize = 200;
 
-/// What is known of a file's macros.
+/// Facts about a file's macros.
 #[derive(Default)]
 pub(crate) struct Known<'a> {
-    /// Those that are not one operand each, or that mention an index.
+    /// Macros that are not a single operand, or that mention an index.
     pub(crate) odd: HashSet<&'a str>,
-    /// Where each is defined, if that is once.
+    /// The definition of each macro that has exactly one.
     defined: HashMap<&'a str, Option<usize>>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What is known of one function's variables.
+/// Facts about one function's variables.
 #[derive(Default)]
 pub(crate) struct Places<'a> {
     /// Linear in `threadIdx.x`: the name of the value for thread 0, and the factor.
@@ -62,13 +62,13 @@ pub(crate) struct Places<'a> {
     macros: Rc<Known<'a>>,
     /// Parameters and variables that are declared as pointers.
     pointers: HashSet<&'a str>,
-    /// Bits are mixed in this function, perhaps for random numbers.
+    /// Whether the function mixes bits, perhaps for random numbers.
     hashes: bool,
-    /// A lambda names what it captures: it does not know shadows.
+    /// Whether a lambda names its captures: it cannot see shadows.
     captures: bool,
 }
 
-/// Rewrites declarations between two tokens, and remembers what they declare.
+/// Rewrites declarations between two tokens, and records the declared names.
 pub(crate) fn declarations<'a>(
     unit: &Unit<'a>,
     function: &Function<'a>,
@@ -167,7 +167,7 @@ impl<'a> Places<'a> {
         Some(stop + 1)
     }
 
-    /// What stands between two tokens, if it is linear in `threadIdx.x` and depends on it.
+    /// The expression between two tokens, if it is linear in `threadIdx.x` and depends on it.
     pub(crate) fn linear(&self, seq: &Seq<'a>, from: usize, to: usize) -> Option<Linear> {
         linear(seq, from, to, &self.linear, &self.macros.odd).filter(|l| l.factor != 0)
     }
@@ -182,7 +182,7 @@ impl<'a> Places<'a> {
         self.linear(&found.body, 0, found.body.len())
     }
 
-    /// A shadow for a loop's variable; false if it can have none.
+    /// Adds a shadow for a loop variable; false if it cannot have one.
     pub(crate) fn shadow(&mut self, seq: &Seq<'a>, at: usize, body: (usize, usize)) -> bool {
         let others =
             (body.0..body.1).any(|k| k != at && seq.text(k) == seq.text(at) && declares(seq, k));
@@ -204,7 +204,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// The name at `at` is added to a pointer, alone or times a number.
+    /// Whether the name at `at` is added to a pointer, alone or times a number.
     fn offset(&self, seq: &Seq<'a>, at: usize) -> bool {
         at > 2
             && seq.text(at - 1) == "+"
@@ -231,7 +231,7 @@ impl<'a> Places<'a> {
         (fine && open + 1 < close).then_some(close)
     }
 
-    /// Makes the subscripts between two tokens signed that mention an index.
+    /// Makes subscripts between two tokens signed if they mention an index.
     pub(crate) fn subscripts(&self, seq: &Seq<'a>, (open, end): (usize, usize), edits: &mut Edits) {
         for at in open..end {
             let token = &seq.tokens[at];
@@ -327,7 +327,7 @@ fn step(seq: &Seq<'_>, at: usize, edits: &mut Edits) -> Option<()> {
     Some(())
 }
 
-/// The bracket follows something that can be subscripted.
+/// Whether the bracket follows something that can be subscripted.
 fn subscript(seq: &Seq<'_>, at: usize) -> bool {
     let before = if at == 0 { "" } else { seq.text(at - 1) };
     let word =
@@ -335,7 +335,7 @@ fn subscript(seq: &Seq<'_>, at: usize) -> bool {
     word || matches!(before, ")" | "]")
 }
 
-/// The `;` that ends what begins at `i`.
+/// The `;` that ends the statement at `i`.
 fn statement_end(seq: &Seq<'_>, mut i: usize, end: usize) -> Option<usize> {
     while i < end {
         match seq.text(i) {
@@ -348,7 +348,7 @@ fn statement_end(seq: &Seq<'_>, mut i: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// The name at `at` is declared in this function there only, and never changes.
+/// Whether the name at `at` is declared once in this function and never changes.
 fn only_declaration(seq: &Seq<'_>, at: usize, open: usize, end: usize) -> bool {
     let name = seq.text(at);
     (open..end)

@@ -1,11 +1,12 @@
 //! Pointers to kernels.
 //!
-//! A kernel has a hidden parameter here, so that the types which a source writes for pointers to it do not
-//! fit. Types that are deduced (`auto`, `decltype(&kernel)`, template parameters) need nothing; written
-//! ones, `void (*name)(arguments)`, become `hostcuda::KernelPointer<void(arguments)>`, which holds a kernel
-//! or a function of the host; see `hostcuda/pointer.h`. From a parameter of that class nothing can be
-//! deduced: where a function template deduces types from a kernel, `void (*kernel)(T...)`, the hidden
-//! parameter is written into the type instead. A unit that uses no kernel as a value keeps its pointers.
+//! A kernel has a hidden parameter here, so the pointer types that a source writes for it do not
+//! fit. Deduced types (`auto`, `decltype(&kernel)`, template parameters) need no change. Written
+//! types, `void (*name)(arguments)`, become `hostcuda::KernelPointer<void(arguments)>`, which holds
+//! a kernel or a function of the host; see `hostcuda/pointer.h`. Templates cannot deduce types from
+//! that class: where a function template deduces types from a kernel, `void (*kernel)(T...)`, the
+//! hidden parameter is written into the type instead. A unit that uses no kernel as a value keeps
+//! its pointers.
 
 use std::collections::HashSet;
 
@@ -34,7 +35,8 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// Whether a kernel's name stands where it is neither declared nor launched, or in a macro that stays.
+/// Whether a kernel's name is used other than in its declaration or a launch, or in a macro that
+/// stays.
 fn used_as_values(context: &Context<'_, '_>) -> bool {
     let seq = &context.unit.main;
     let named = |body: &Seq<'_>| (0..body.len()).any(|i| context.kernels.contains(body.text(i)));
@@ -49,13 +51,13 @@ fn used_as_values(context: &Context<'_, '_>) -> bool {
     })
 }
 
-/// Places where types of pointers mean something else.
+/// Places where pointer types mean something else.
 struct Skip {
     /// Kernels and device functions, from their parameters to their ends.
     device: Vec<(usize, usize)>,
     /// Template parameter lists.
     templates: Vec<(usize, usize)>,
-    /// From each of them to the body or the end of what it declares.
+    /// From each of them to the body or the end of the declaration.
     declared: Vec<(usize, usize)>,
 }
 
@@ -79,7 +81,8 @@ impl Skip {
         Self { device, templates, declared }
     }
 
-    /// The parameter at `i`, whose own parameters lie between `from` and `to`, says what a template's are.
+    /// Whether a template deduces its parameters from the parameter at `i`, whose own parameters
+    /// are between `from` and `to`.
     fn deduces(&self, seq: &Seq<'_>, i: usize, (from, to): (usize, usize)) -> bool {
         let at = self.declared.partition_point(|range| range.0 <= i);
         let Some(k) = at.checked_sub(1).filter(|&k| i < self.declared[k].1) else { return false };
@@ -93,7 +96,7 @@ impl Skip {
     }
 }
 
-/// The body, or the end, of what is declared at `from`.
+/// The body, or the end, of the declaration at `from`.
 fn declaration_end(seq: &Seq<'_>, from: usize) -> usize {
     let mut i = from;
     while i < seq.len() && !matches!(seq.text(i), "{" | ";") {
@@ -161,7 +164,7 @@ fn written(seq: &Seq<'_>, void: usize, skip: &Skip, edits: &mut Edits) -> Option
     Some(())
 }
 
-/// `(const void*)kernel` keeps what the kernel's arguments are, for `cudaLaunchKernel`.
+/// `(const void*)kernel` keeps the types of the kernel's arguments, for `cudaLaunchKernel`.
 fn erased(context: &Context<'_, '_>, at: usize, edits: &mut Edits) -> Option<()> {
     let seq = &context.unit.main;
     let (tokens, source) = (&seq.tokens, seq.source);
@@ -201,8 +204,8 @@ fn erased(context: &Context<'_, '_>, at: usize, edits: &mut Edits) -> Option<()>
     Some(())
 }
 
-/// Kernels whose names are also those of variables or parameters: a launch of the name alone may mean
-/// either.
+/// Kernels whose names are also names of variables or parameters: a launch by that name alone is
+/// ambiguous.
 pub(crate) fn shadowed<'a>(
     seq: &Seq<'a>,
     kernels: &HashSet<&'a str>,

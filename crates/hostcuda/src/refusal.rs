@@ -1,13 +1,13 @@
-//! What is not accepted, and why.
+//! Constructs that are not accepted, with reasons.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A construct outside the language subset, named with its place. It is data, not a program error:
-/// the judge shows it to the agent as a build diagnostic.
+/// A construct outside the language subset, with its location. It is data, not a program error: the
+/// judge shows it to the agent as a build diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
-    /// File as it was named by the caller.
+    /// File, as the caller named it.
     pub file: String,
     /// 1-based line.
     pub line: u32,
@@ -15,7 +15,7 @@ pub struct Refusal {
     pub column: u32,
     /// The construct as written, e.g. `asm`, `wmma::`, `#include <cub/cub.cuh>`.
     pub construct: String,
-    /// Why it is refused, and what to write instead where there is something.
+    /// Why it is refused, and an alternative if there is one.
     pub reason: String,
 }
 

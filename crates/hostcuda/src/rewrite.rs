@@ -92,23 +92,23 @@ fn conversions(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// What all passes need to know.
+/// Facts that all passes need.
 pub(crate) struct Context<'a, 'u> {
     pub(crate) unit: &'u Unit<'a>,
     pub(crate) found: &'u Found<'a>,
     /// Functions and macros in which a thread may wait for another.
     pub(crate) waits: HashSet<&'a str>,
-    /// Device functions that look up their indices in the worker, and what calls them.
+    /// Device functions that read their indices from the worker, and their callers.
     pub(crate) device: HashSet<&'a str>,
     /// Macros that mention an index.
     indexed_macros: HashSet<&'a str>,
     /// Names of kernels defined here.
     pub(crate) kernels: HashSet<&'a str>,
-    /// Those of them that are names of variables too.
+    /// Kernels whose names are also names of variables.
     pub(crate) shadowed: HashSet<&'a str>,
-    /// Names that the file defines itself: not rewritten.
+    /// Names that the file itself defines: not rewritten.
     own: HashSet<&'a str>,
-    /// Kernels that can be run without their bounds check.
+    /// Kernels that can run without their bounds check.
     pub(crate) shapes: HashMap<&'a str, Shape>,
 }
 
@@ -149,8 +149,8 @@ impl<'a, 'u> Context<'a, 'u> {
         context
     }
 
-    /// Looks for bounds checks in kernels whose threads run alone. Kernels of one name, which a
-    /// launch cannot tell apart, are left as they are.
+    /// Finds bounds checks in kernels whose threads run independently. Kernels that share a name
+    /// are left unchanged, because a launch cannot tell them apart.
     fn find_shapes(&mut self, edits: &mut Edits) {
         let named =
             self.unit.macros.iter().filter(|m| (0..m.body.len()).any(|i| m.body.is_ident(i)));
@@ -181,7 +181,7 @@ impl<'a, 'u> Context<'a, 'u> {
         }
     }
 
-    /// Macros that are not one operand each, or that mention an index.
+    /// Macros that are not a single operand, or that mention an index.
     fn odd_macros(&self) -> HashSet<&'a str> {
         let operand = |m: &&Macro<'a>| {
             let brackets = m.body.text(0) == "(" && m.body.close(0) == Some(m.body.len() - 1);
@@ -196,7 +196,7 @@ impl<'a, 'u> Context<'a, 'u> {
         odd
     }
 
-    /// The shape of a kernel whose threads run alone.
+    /// The shape of a kernel whose threads run independently.
     fn shape(
         &self,
         function: &Function<'a>,
@@ -215,8 +215,8 @@ impl<'a, 'u> Context<'a, 'u> {
         Some(shape)
     }
 
-    /// Whether a function's body, or a constructor's initialisers, mention an index, themselves or through
-    /// a macro.
+    /// Whether a function's body, or a constructor's initialisers, mention an index, directly or
+    /// through a macro.
     fn indexed(&self, function: &Function<'a>) -> bool {
         function.body.is_some_and(|(_, close)| {
             (function.close..close).any(|i| {
@@ -227,7 +227,7 @@ impl<'a, 'u> Context<'a, 'u> {
     }
 }
 
-/// The words of each macro, of all its definitions.
+/// The words of each macro, over all its definitions.
 fn words<'a>(macros: &[Macro<'a>]) -> HashMap<&'a str, HashSet<&'a str>> {
     let mut words: HashMap<&'a str, HashSet<&'a str>> = HashMap::new();
     for m in macros {
@@ -286,9 +286,9 @@ fn functions(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// Whether a function should become `static`: without that, two files of a candidate that each
-/// define `__device__ float act(float)` would collide, or worse, be merged. A GPU's linker never
-/// sees them.
+/// Whether a function should become `static`. Otherwise two files of a candidate that each define
+/// `__device__ float act(float)` would collide, or be merged silently. A GPU's linker never sees
+/// them.
 fn internal_linkage(seq: &Seq<'_>, function: &Function<'_>) -> bool {
     if function.scope != Scope::Namespace || function.name == "operator()" {
         return false;
@@ -329,7 +329,7 @@ fn variables(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// Classes with device members get internal linkage, for the reason that functions do.
+/// Gives classes with device members internal linkage, for the same reason as functions.
 fn classes(context: &Context<'_, '_>, edits: &mut Edits) {
     let (unit, seq) = (context.unit, &context.unit.main);
     let declared: HashSet<&str> = (0..seq.len())
@@ -365,7 +365,7 @@ fn classes(context: &Context<'_, '_>, edits: &mut Edits) {
     }
 }
 
-/// The brace that opens a class body, if what follows the class's name leads to one.
+/// The brace that opens a class body after the class's name, if there is one.
 fn class_brace(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
     while i < seq.len() {
         match seq.text(i) {
@@ -378,7 +378,7 @@ fn class_brace(seq: &Seq<'_>, mut i: usize) -> Option<usize> {
     None
 }
 
-/// Functions of the C library that have a version of ours, called without qualification.
+/// Functions of the C library that `hostcuda` replaces if they are called without qualification.
 const MATH: [&str; 41] = [
     "expf",
     "exp",

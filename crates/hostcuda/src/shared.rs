@@ -37,8 +37,8 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
     declare(context, &everywhere, edits);
 }
 
-/// One declaration with `__shared__` at a token, up to another. Gives the name and the text of what every
-/// function that mentions it has to declare.
+/// One declaration with `__shared__` from a token up to another. Returns the name and the
+/// declaration that every function mentioning it needs.
 fn declaration<'a>(
     seq: &Seq<'a>,
     (at, end): (usize, usize),
@@ -94,7 +94,7 @@ fn declaration<'a>(
     None
 }
 
-/// `extern __shared__` at file scope: declared anew in every function that mentions it.
+/// `extern __shared__` at file scope: declared again in every function that mentions it.
 fn declare(context: &Context<'_, '_>, shared: &BTreeMap<&str, String>, edits: &mut Edits) {
     let seq = &context.unit.main;
     if shared.is_empty() {
@@ -131,7 +131,7 @@ fn join(seq: &Seq<'_>, words: &[usize]) -> String {
     words.iter().map(|&i| seq.text(i)).collect::<Vec<_>>().join(" ")
 }
 
-/// Names declared by `T a[2][3], *b, c;`: of each declarator the last identifier before its
+/// Names declared by `T a[2][3], *b, c;`: the last identifier of each declarator before its
 /// dimensions or initialiser.
 fn declared_names<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Vec<&'a str> {
     let mut names = Vec::new();

@@ -1,8 +1,8 @@
-//! Loops that reduce over a warp by shuffles, made into one collective each.
+//! Turns loops that reduce over a warp by shuffles into one collective each.
 //!
-//! `for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(mask, v, o);` makes every thread wait five
-//! times. The same arithmetic, in the same order, is done by the last lane to arrive for all lanes:
-//! one wait. Only loops whose every statement has that shape are changed.
+//! `for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(mask, v, o);` makes every thread wait
+//! five times. Instead, the last lane to arrive does the same arithmetic, in the same order, for
+//! all lanes: one wait. Only loops in which every statement has that shape are changed.
 
 use crate::code::Seq;
 use crate::edit::Edits;
@@ -135,7 +135,7 @@ fn plain_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "_:<>".contains(c))
 }
 
-/// The replaced text is not looked at again, so that names are mapped here.
+/// Maps function names here, because the replaced text is not rewritten again.
 fn own_math(combine: String) -> String {
     match combine.split_once('(') {
         Some((name @ ("fmaxf" | "fminf" | "max" | "min" | "fmax" | "fmin"), rest)) => {

@@ -1,4 +1,4 @@
-//! What the cpu device refuses, by name.
+//! Constructs that the cpu device refuses, by name.
 
 use crate::code::{Seq, Unit};
 use crate::function::Found;
@@ -6,7 +6,7 @@ use crate::include::Flat;
 use crate::lexer::Token;
 use crate::refusal::Refusal;
 
-/// Headers by prefix, and why not.
+/// Headers by prefix, with reasons.
 const HEADERS: [(&str, &str); 24] = [
     ("cub/", "cub is not available on the cpu device: write the reduction or scan out"),
     ("thrust/", "thrust is not available on the cpu device: write a kernel"),
@@ -99,7 +99,7 @@ const PREFIXES: [(&str, &str); 9] = [
     ("__mma", "tensor core operations have no counterpart on the cpu device"),
 ];
 
-/// Nobody reads more, and each costs its reader something.
+/// Maximum number of refusals: a longer list helps no reader.
 pub(crate) const MAX_REFUSALS: usize = 200;
 
 const VOLATILE: &str = "a volatile pointer in device code relies on the threads of a warp running in \

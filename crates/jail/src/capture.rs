@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_output_is_kept_whole_whatever_the_pieces() {
+    fn short_output_is_kept_whole_in_any_chunking() {
         let mut window = Window::new(10);
         for piece in [&b"abc"[..], b"", b"defg", b"hij"] {
             window.push(piece);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn much_output_keeps_head_and_tail_and_counts_the_rest() {
+    fn oversized_output_keeps_head_and_tail_and_counts_the_rest() {
         let mut window = Window::new(8);
         for _ in 0..1000 {
             window.push(b"0123456789");

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hostile_thread_name_is_not_read_as_its_state() {
+    fn thread_name_cannot_forge_the_process_state() {
         let text = "Name:\tState:\tT\nUmask:\t0022\nState:\tR (running)\n\
                     voluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
         assert_eq!(parse_status(text), Some(Seen { stopped: false, switches: (3, 4) }));

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_a_killed_process_left_is_not_in_the_way() {
+    fn leftover_folder_of_a_killed_process_is_skipped() {
         let name = format!("warpwright-left-{}", std::process::id());
         let left = |n: u32| std::env::temp_dir().join(format!("{name}-{}-{n}", std::process::id()));
         // Other tests of this process may have taken some numbers.

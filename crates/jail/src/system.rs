@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_gpus_only_that_one_is_seen() {
+    fn only_the_selected_gpu_is_visible() {
         let nodes =
             ["nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps", "null"];
         let seen = |gpu| nodes.into_iter().filter(|name| sees(gpu, name)).collect::<Vec<_>>();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_brings_its_base() {
+    fn virtual_environment_includes_its_base_python() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = fs_err::canonicalize(folder.path()).expect("its real name");
         for path in ["base/bin", "venv/bin"] {

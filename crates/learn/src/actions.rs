@@ -27,7 +27,10 @@ pub struct Actions {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unsound {
     /// Lists of one sequence differ in length.
-    #[error("failed to read sequence {sequence}: its lists differ in length")]
+    #[error(
+        "failed to read sequence {sequence}: its ids, response_mask, rollout_log_probs and turns \
+         differ in length"
+    )]
     Lengths {
         /// Its number, from 0.
         sequence: usize,

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_of_what_was_read() {
+    fn spread_summarises_the_readings() {
         assert_eq!(Spread::of([]), None);
         let spread = Spread::of([1980, 1965, 1980]).unwrap();
         assert_eq!(spread, Spread { min: 1965, median: 1980, max: 1980 });
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_not_told() {
+    fn missing_readings_are_omitted() {
         assert_eq!(Conditions::default().to_string(), "");
         assert_eq!(Conditions::default().clocks(), "");
         let conditions = Conditions {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_cannot_end_its_own_fence() {
+    fn reference_cannot_close_its_own_code_fence() {
         let plain = first_user_message("relu", "x = 1\n");
         assert!(plain.starts_with("The task is `relu`."), "{plain}");
         assert!(plain.contains("\n```python\nx = 1\n```\n\nWrite"), "{plain}");
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said_in_size() {
+    fn placeholder_gives_the_omitted_size() {
         assert_eq!(left_out("a\nb\n"), "[left out to make room: 4 bytes in 2 lines]");
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     /// Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine
     /// 1998, table I, method 3.
     #[test]
-    fn intervals_are_those_of_the_literature() {
+    fn intervals_match_published_values() {
         for (times, of, low, high) in [
             (81, 263, 0.2553, 0.3662),
             (15, 148, 0.0624, 0.1605),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_tried_is_not_told() {
+    fn missing_measurements_are_omitted() {
         assert_eq!(Exactness::default().to_string(), "");
         let exactness = Exactness {
             identical_faster: Rate::count([false; 30]),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_files_by_the_names_that_are_told() {
+    fn code_blocks_become_files_with_the_given_names() {
         let text = "\
 First a draft:
 ```python
@@ -154,7 +154,7 @@ kernels/not.cu
     }
 
     #[test]
-    fn without_names_the_language_decides() {
+    fn unnamed_blocks_are_named_by_language() {
         let text = "```python\nimport x\nclass ModelNew: a\n```\n```cuda\na\n```\n```cpp\n__global__\n```\n```cpp\nb\n```";
         let expected =
             ["kernels/answer1.cu", "kernels/answer2.cu", "kernels/answer3.cpp", "model_new.py"];
@@ -175,7 +175,7 @@ kernels/not.cu
     proptest! {
         /// Whatever a model says, what is found are names that a candidate may have, or none.
         #[test]
-        fn any_text_is_read(text in "(```[a-z+ ./_]{0,20}\n|[a-z#/*.` _]{0,12}\n|class ModelNew\n|__global__\n){0,20}") {
+        fn any_text_gives_only_valid_file_names(text in "(```[a-z+ ./_]{0,20}\n|[a-z#/*.` _]{0,12}\n|class ModelNew\n|__global__\n){0,20}") {
             for name in files(&text).into_keys() {
                 prop_assert!(name == MODEL || name.starts_with("kernels/"), "{}", name);
             }

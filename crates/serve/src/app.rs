@@ -246,11 +246,11 @@ pub(crate) async fn body(app: &App, request: Request) -> Result<Bytes, Problem> 
         let detail = format!("the body is larger than the limit of {} MiB", body_bytes >> 20);
         Problem::new(Kind::BodyTooLarge, detail)
     };
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
+    let header = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = header.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
         let hint = Some("send `Content-Type: application/json`, e.g. with `curl --json`");
-        let detail = format!("the Content-Type is {kind:?}, not application/json");
+        let detail = format!("the Content-Type is {media_type:?}, not application/json");
         return Err(Problem::new(Kind::UnsupportedMediaType, detail).hint(hint));
     }
     let length = request.headers().get("content-length").and_then(|value| value.to_str().ok());

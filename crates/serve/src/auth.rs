@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_say_who_asks() {
+    fn token_identifies_the_client() {
         let text = format!(
             "# clients\n\ntrainer {GOOD} 2100-01-01T00:00:00Z\nold {OLD} 2020-01-01T00:00:00Z\n"
         );
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_tokens_are_refused_by_line() {
+    fn invalid_token_file_is_refused_with_its_line() {
         let bad = [
             ("one".to_owned(), "line 1 of the token file: expected"),
             (format!("# x\na {GOOD} tomorrow"), "line 2 of the token file: tomorrow is not a time"),

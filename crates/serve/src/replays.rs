@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_is_asked_once_whoever_goes_away_and_comes_again() {
+    async fn request_runs_once_despite_disconnects_and_retries() {
         let (replays, asked) =
             (Replays::new(Duration::from_mins(1), 1 << 20), Arc::new(AtomicU32::new(0)));
         let ask = |asked: Arc<AtomicU32>| async move {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_kept_is_asked_again() {
+    async fn unstored_answer_is_requested_again() {
         let replays = Replays::new(Duration::from_mins(1), 100);
         for answer in ["first", "second"] {
             let told = replays.once(key("k"), b"", async move { (stored(answer), false) }).await;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_bounded_by_bytes_and_time() {
+    async fn stored_answers_are_bounded_by_bytes_and_age() {
         let replays = Replays::new(Duration::from_millis(80), 1000);
         for number in 0..50 {
             let text = "x".repeat(100);

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_not_the_answer_also_when_it_was_cut() {
+    fn prompt_is_removed_from_the_answer_even_if_truncated() {
         let prompt = "A prompt with ```cuda\ncode\n``` in it. Geschrieben für dich:";
         for cut in [0, 1, 14, 30] {
             let query = format!("{}I do not know.", &prompt[cut..]);
@@ -231,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_end_is_found(ends in "[abü]{0,24}", begins in "[abü]{0,24}") {
+        fn overlap_is_the_longest_common_suffix_and_prefix(ends in "[abü]{0,24}", begins in "[abü]{0,24}") {
             let starts = |end: &usize| begins.as_bytes().starts_with(&ends.as_bytes()[ends.len() - end..]);
             let longest = (0..=ends.len()).rev().find(starts).unwrap();
             prop_assert_eq!(overlap(ends.as_bytes(), begins.as_bytes()), longest);

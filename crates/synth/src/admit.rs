@@ -1,4 +1,4 @@
-//! Whether a task that was examined is kept, and the log of all that were tried.
+//! Admission of measured tasks: the accepted range of times, and the log of all tried seeds.
 
 mod log;
 mod window;

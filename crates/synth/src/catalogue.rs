@@ -1,9 +1,10 @@
-//! Operators that tasks are composed of: what they take, what they give, and for which values.
+//! Operators from which tasks are composed: their inputs, outputs and accepted values.
 //!
-//! A [`Catalogue`] is data, mined from the installed torch and transformers by `python/warpwright_synth`
-//! (see `Miner`) and committed; [`Catalogue::torch`] and [`Catalogue::transformers`] are the committed
-//! ones. An [`Entry`] is an operator under the name that code calls it by; a [`Form`] is one way to call
-//! it, from which [`Form::outputs`] infers shapes exactly.
+//! A [`Catalogue`] is data, mined from the installed torch and transformers by
+//! `python/warpwright_synth` (see `Miner`) and committed. [`Catalogue::torch`] and
+//! [`Catalogue::transformers`] return the committed ones. An [`Entry`] is an operator under the
+//! name that code uses; a [`Form`] is one way to call it, from which [`Form::outputs`] infers
+//! shapes exactly.
 
 mod error;
 mod form;
@@ -21,13 +22,13 @@ pub(crate) use form::shape;
 pub use form::{Class, Domain, Dtype, Form, Input, Output, Parameter, Symbol};
 pub use size::{Size, SizeError, Sizes};
 
-/// The format that this program reads and writes.
+/// The format version that this program reads and writes.
 pub const CATALOGUE_FORMAT: u64 = 1;
 
 const TORCH: &str = include_str!("../catalogue/torch.json");
 const TRANSFORMERS: &str = include_str!("../catalogue/transformers.json");
 
-/// What was mined from one library.
+/// The operators mined from one library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
@@ -39,9 +40,9 @@ pub struct Catalogue {
     pub versions: BTreeMap<String, String>,
     /// Sorted by name, each once.
     pub entries: Vec<Entry>,
-    /// Operators that ended or hung the process that probed them.
+    /// Operators that crashed or hung the probing process.
     pub quarantined: Vec<LeftOut>,
-    /// Names that were seen and are no entries.
+    /// Names that were examined and are not entries.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -49,9 +50,9 @@ pub struct Catalogue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// As code calls it.
+    /// Name in code.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -59,33 +60,34 @@ pub struct LeftOut {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// As code calls it: `torch.cumsum`, `torch.Tensor.view`, `torch.nn.Conv2d`.
+    /// Name in code: `torch.cumsum`, `torch.Tensor.view`, `torch.nn.Conv2d`.
     pub name: String,
-    /// What it is in Python.
+    /// Function, method or module.
     pub kind: Kind,
-    /// Its arguments, for people.
+    /// Its arguments, as text.
     pub signature: String,
-    /// Lines that a file needs beside `import torch`.
+    /// Import lines that a file needs in addition to `import torch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imports: Vec<String>,
-    /// Number of tensors that it takes.
+    /// Number of tensor arguments.
     pub arity: Arity,
     /// Kind of work of its first form.
     pub class: Class,
     /// Kernels that torch dispatches the first form to, sorted.
     pub kernels: Vec<String>,
-    /// Element type of the first output by that of the float inputs; those absent are refused.
+    /// Element type of the first output, by element type of the float inputs. Absent types are
+    /// refused.
     pub dtypes: BTreeMap<String, String>,
-    /// Python that runs on its own and checks the shapes of what it gets.
+    /// A standalone Python program that checks the shapes of its results.
     pub example: String,
-    /// Ways to call it, the most usual first; at least one.
+    /// Ways to call it, the most common first; at least one.
     pub forms: Vec<Form>,
-    /// Where it gives the same result each time.
+    /// Devices on which its results are deterministic.
     #[serde(default, skip_serializing_if = "Determinism::is_everywhere")]
     pub determinism: Determinism,
 }
 
-/// What an operator is in Python.
+/// Kind of a Python object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -97,24 +99,25 @@ pub enum Kind {
     Module,
 }
 
-/// Fewest and most tensors.
+/// Minimum and maximum number of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arity {
-    /// Fewest.
+    /// Minimum.
     pub min: usize,
-    /// Most.
+    /// Maximum.
     pub max: usize,
 }
 
-/// Where an operator gives the same result each time. What does so nowhere is no entry.
+/// Devices on which an operator is deterministic. An operator that is deterministic on none is not
+/// an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Determinism {
-    /// Everywhere, as far as torch documents.
+    /// All devices, according to torch's documentation.
     #[default]
     All,
-    /// On the CPU; torch documents that it does not on a GPU.
+    /// The CPU only: torch documents nondeterminism on a GPU.
     Cpu,
 }
 
@@ -136,14 +139,14 @@ impl Catalogue {
         Self::from_json(TRANSFORMERS)
     }
 
-    /// Reads and validates a file.
+    /// Reads and validates a catalogue file.
     pub fn read(path: &Path) -> Result<Self, CatalogueError> {
         let text = fs::read_to_string(path)
             .map_err(|source| CatalogueError::Io { path: path.to_owned(), source })?;
         Self::from_json(&text)
     }
 
-    /// Reads and validates. A newer format is refused before anything else of it is looked at.
+    /// Reads and validates a catalogue. A newer format is refused before its content is parsed.
     pub fn from_json(text: &str) -> Result<Self, CatalogueError> {
         #[derive(Deserialize)]
         struct Head {
@@ -169,7 +172,7 @@ impl Catalogue {
         found.ok().map(|i| &self.entries[i])
     }
 
-    /// BLAKE3 of its JSON: what a proposal says it was composed from.
+    /// BLAKE3 of its JSON, which a proposal's provenance records.
     pub fn hash(&self) -> Result<String, CatalogueError> {
         let text = serde_json::to_vec(self)
             .map_err(|e| CatalogueError::Broken { path: String::new(), reason: e.to_string() })?;

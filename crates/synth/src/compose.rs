@@ -1,9 +1,10 @@
-//! Composers: what gives [`Proposal`]s.
+//! Composers: create [`Proposal`]s.
 //!
-//! [`Grammar`] draws a [`Plan`] (a small graph of operators on concrete shapes) from the catalogue, by
-//! shape inference alone, and renders it as source. The same seed gives the same proposal.
+//! [`Grammar`] samples a [`Plan`] (a small graph of operators on concrete shapes) from the
+//! catalogue, using shape inference only, and renders it as source. The same seed gives the same
+//! proposal.
 //!
-//! [`Llm`] asks an [`Author`], a language model, and tells it what was wrong with its answers.
+//! [`Llm`] asks an [`Author`], a language model, and reports the faults of its answers to it.
 
 mod build;
 mod cost;
@@ -29,20 +30,20 @@ pub use plan::{Plan, Source as PlanSource, Step};
 
 use crate::proposal::Proposal;
 
-/// Tries a proposal, or hears why there is none; gives the reason for which it is refused, where there is
-/// one and another proposal may be made.
+/// Tries a proposal, or receives the reason why there is none. Returns the reason of a refusal, if
+/// there is one and another proposal may be made.
 pub type Examine<'e> = &'e mut dyn FnMut(Result<Proposal, ComposeError>) -> Option<String>;
 
-/// Makes tasks that have not been tried. Several threads may ask at once.
+/// Creates untried tasks. Several threads may call it concurrently.
 pub trait Composer: Send + Sync {
-    /// What [`Provenance::composer`](crate::Provenance::composer) says of its proposals.
+    /// Name in [`Provenance::composer`](crate::Provenance::composer).
     fn name(&self) -> &str;
 
-    /// One proposal. Where the composer draws, it draws from `seed` only.
+    /// One proposal. All random choices depend on `seed` only.
     fn compose(&self, seed: u64) -> Result<Proposal, ComposeError>;
 
-    /// Proposals of a seed until one is taken: a composer that learns from refusals makes others in
-    /// place of one that was refused, a few times. The error means that other seeds will fare no better.
+    /// Proposals of a seed until one is accepted: a composer that uses refusals replaces a refused
+    /// proposal a few times. An error means that other seeds would fail too.
     fn compose_until(&self, seed: u64, examine: Examine<'_>) -> Result<(), AuthorError> {
         examine(self.compose(seed));
         Ok(())

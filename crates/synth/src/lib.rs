@@ -1,16 +1,16 @@
-//! Task synthesis: composes tasks from a catalogue of operators, tries them, and keeps those that are worth
+//! Task synthesis: composes tasks from a catalogue of operators, tries them, and keeps those worth
 //! training on.
 //!
 //! ```text
-//! catalogue ──► compose ──► Proposal ──► try ──► what was measured ──► decontaminate ──► data set
-//! (operators    (a grammar   (source,    (runs, is deterministic,      (against suites,   (Parquet: rows,
-//!  mined from    or a         operators)  has a time worth beating,     against itself)    splits, a card)
+//! catalogue ──► compose ──► Proposal ──► try ──► measurements ──► decontaminate ──► data set
+//! (operators    (a grammar   (source,    (runs, is deterministic,   (against suites,   (Parquet: rows,
+//!  mined from    or a         operators)  has a time worth beating,  against itself)    splits, a card)
 //!  torch)        policy)                  cannot be won by cheating)
 //! ```
 //!
-//! A composer returns a [`Proposal`]: the source of a task in KernelBench form, and its provenance. The judge's
-//! processes run it. This crate starts one kind of process only, in a jail: the one that mines the
-//! catalogue.
+//! A composer returns a [`Proposal`]: the source of a task in KernelBench form, and its provenance.
+//! The judge's processes run it. This crate starts only one kind of process, in a jail: the one
+//! that mines the catalogue.
 
 mod admit;
 mod catalogue;

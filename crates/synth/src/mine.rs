@@ -1,4 +1,4 @@
-//! The process that mines catalogues and tries snippets: Python in a jail.
+//! Runs the Python process that mines catalogues and tries snippets, in a jail.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use warpwright_jail::{Finished, Jail, JailError, Limits, Outcome, Spec, Stdin};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 
-/// Longest that mining takes: a thousand operators of up to 40 s each, on two cores.
+/// Timeout of mining: a thousand operators of up to 40 s each, on two cores.
 const MINE_PATIENCE: Duration = Duration::from_hours(3);
 
-/// Longest that a batch of snippets takes.
+/// Timeout of a batch of snippets.
 const TRY_PATIENCE: Duration = Duration::from_mins(20);
 
 /// Memory of the process and its forks.
@@ -24,7 +24,7 @@ macro_rules! package {
     };
 }
 
-/// The files of `python/warpwright_synth`, carried inside the program.
+/// The files of `python/warpwright_synth`, embedded in the program.
 const PACKAGE: &[(&str, &str)] = package![
     "__init__.py",
     "candidates.py",
@@ -54,7 +54,7 @@ pub enum Source {
 /// Python code to try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snippet {
-    /// For messages.
+    /// Name in messages.
     pub name: String,
     /// The code; raising an exception means failure.
     pub code: String,
@@ -63,7 +63,7 @@ pub struct Snippet {
 /// A snippet that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Failed {
-    /// The snippet's.
+    /// The snippet's name.
     pub name: String,
     /// The end of the traceback, or how the process ended.
     pub reason: String,
@@ -77,7 +77,7 @@ pub enum MineError {
     Jail {
         /// What was attempted.
         action: &'static str,
-        /// Why.
+        /// The cause.
         source: JailError,
     },
     /// Files for the process could not be written or read.
@@ -85,7 +85,7 @@ pub enum MineError {
     Io {
         /// What was attempted.
         action: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The process ended without a result.
@@ -95,7 +95,7 @@ pub enum MineError {
         action: &'static str,
         /// How it ended.
         outcome: Outcome,
-        /// The end of what it printed.
+        /// The end of its output.
         tail: String,
     },
     /// The process printed a malformed result.
@@ -103,7 +103,7 @@ pub enum MineError {
     Result {
         /// What was attempted.
         action: &'static str,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
     /// The process wrote an invalid catalogue.
@@ -116,12 +116,13 @@ pub enum MineError {
 pub struct Miner {
     jail: Arc<Jail>,
     python: PathBuf,
-    /// Packages that lie outside the interpreter's own folders.
+    /// Package folders outside the interpreter's own folders.
     packages: Vec<PathBuf>,
 }
 
 impl Miner {
-    /// `python` is an interpreter with torch. A link stays one: an environment is known by it.
+    /// `python` is an interpreter with torch. A link is not resolved, because it identifies a
+    /// virtual environment.
     pub fn new(jail: Arc<Jail>, python: impl Into<PathBuf>) -> Self {
         let python = python.into();
         // Inside, the working folder is another.
@@ -129,14 +130,14 @@ impl Miner {
         Self { jail, python, packages: Vec::new() }
     }
 
-    /// Shows another folder to the process: where an environment takes torch from another one.
+    /// Mounts another folder for the process: for an environment that takes torch from another one.
     #[must_use]
     pub fn packages(mut self, folder: impl Into<PathBuf>) -> Self {
         self.packages.push(folder.into());
         self
     }
 
-    /// Mines a catalogue; as text, so that it can be stored as it is. Takes minutes.
+    /// Mines a catalogue; returns its text, which can be stored unchanged. Takes minutes.
     pub fn mine(&self, source: Source) -> Result<String, MineError> {
         let action = "mine the catalogue";
         let io = |source| MineError::Io { action, source };
@@ -156,7 +157,7 @@ impl Miner {
         Ok(text)
     }
 
-    /// Runs each snippet in a process of its own; returns the failing ones.
+    /// Runs each snippet in its own process; returns the failing ones.
     pub fn failing(&self, snippets: &[Snippet]) -> Result<Vec<Failed>, MineError> {
         #[derive(Serialize)]
         struct Request<'a> {

@@ -1,4 +1,4 @@
-//! A task that was composed and has not been tried.
+//! A composed task that has not been tried.
 
 use serde::{Deserialize, Serialize};
 use warpwright_task::Task;
@@ -6,11 +6,11 @@ use warpwright_task::Task;
 /// A task proposed by a composer, not yet tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// In snake case, from what it computes: `conv2d_gelu_mean`.
+    /// Name in snake case, from its operators: `conv2d_gelu_mean`.
     pub name: String,
-    /// In KernelBench form.
+    /// Source in KernelBench form.
     pub source: String,
-    /// Names of catalogue entries in the order in which `forward` applies them; one may come twice.
+    /// Names of catalogue entries in the order in which `forward` applies them, with repetition.
     pub operators: Vec<String>,
     /// Difficulty level, from 1.
     pub level: u8,
@@ -25,14 +25,14 @@ pub struct Provenance {
     pub composer: String,
     /// The composer's seed of this proposal.
     pub seed: u64,
-    /// BLAKE3 of the catalogue it was composed from.
+    /// BLAKE3 of the catalogue.
     pub catalogue: String,
     /// The task that it mutates; `None` if it is not a mutation.
     pub parent: Option<String>,
 }
 
 impl Proposal {
-    /// As a task, to be run.
+    /// The proposal as a task.
     pub fn task(&self) -> Task {
         Task::from_source(&self.name, self.source.clone())
     }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_count_as_numbers() {
+    fn numbers_in_names_sort_numerically() {
         let mut names = ["10_x.py", "2_x.py", "1_b.py", "1_a.py", "level10", "level2", "02_x.py"];
         names.sort_by(|a, b| natural_cmp(a, b));
         assert_eq!(
@@ -54,12 +54,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_numbers(a in 0u64.., b in 0u64..) {
+        fn order_of_numbered_names_equals_numeric_order(a in 0u64.., b in 0u64..) {
             prop_assert_eq!(natural_cmp(&format!("k{a}.py"), &format!("k{b}.py")), a.cmp(&b));
         }
 
         #[test]
-        fn is_a_total_order(a in "[0-2a-b_]{0,6}", b in "[0-2a-b_]{0,6}", c in "[0-2a-b_]{0,6}") {
+        fn natural_order_is_total(a in "[0-2a-b_]{0,6}", b in "[0-2a-b_]{0,6}", c in "[0-2a-b_]{0,6}") {
             prop_assert_eq!(natural_cmp(&a, &b), natural_cmp(&b, &a).reverse());
             prop_assert_eq!(natural_cmp(&a, &b) == Ordering::Equal, a == b);
             if natural_cmp(&a, &b).is_le() && natural_cmp(&b, &c).is_le() {

@@ -8,11 +8,11 @@
 //! | a reduction over one element | the element | here |
 //! | a large float32 product, where [`split_products`] is asked | a product of TF32 parts | `algebra/split.rs` |
 //!
-//! What depends on the weights alone is computed once, in `prepare()` (`constant.rs`).
+//! Values that depend on weights alone are computed once, in `prepare()` (`constant.rs`).
 //!
 //! [`simplify`] copies the graph node by node and applies the rules on the way, so a rule sees
-//! operands that are simplified already. What a rewritten node no longer needs is left behind
-//! unreachable. A rule that takes an operator apart applies only if nobody else uses it.
+//! operands that are already simplified. Nodes that a rewrite makes unused stay in the graph,
+//! unreachable. A rule that splits an operator applies only if the operator has one user.
 
 mod fold;
 mod split;
@@ -29,7 +29,7 @@ pub(crate) use split::split_products;
 /// The graph under construction.
 struct Rewriter {
     graph: Graph,
-    /// How many nodes of the old graph use what a new node stands for.
+    /// Number of users of a new node, counted in the old graph.
     uses: BTreeMap<NodeId, usize>,
     /// New nodes that are an affine function, per channel, of a heavy node.
     affine: BTreeMap<NodeId, Affine>,
@@ -81,7 +81,7 @@ impl Rewriter {
         self.graph.push(&node.name, op, node.shape.clone(), node.dtype)
     }
 
-    /// A better node, or the same.
+    /// A cheaper equivalent node, or the node itself.
     fn rewrite(&mut self, id: NodeId) -> NodeId {
         match &self.graph.node(id).op {
             Op::Map { .. } => self.fold(id).unwrap_or(id),
@@ -139,7 +139,7 @@ impl Rewriter {
         fixed
     }
 
-    /// `node` as a function of the dims that are left when `dims` go, if it does not depend on them.
+    /// `node` as a function of the dims that remain without `dims`; `None` if it depends on `dims`.
     fn without(&mut self, node: NodeId, dims: &[usize]) -> Option<NodeId> {
         let shape = self.graph.shape(node).to_vec();
         let Op::View { src, map } = &self.graph.node(node).op else { return None };
@@ -153,7 +153,8 @@ impl Rewriter {
     }
 }
 
-/// A shape without some dims, and where its old axes are among the new ones (dropped ones at 0).
+/// A shape without some dims, and the position of each old axis among the new ones (0 for dropped
+/// axes).
 fn drop_dims(shape: &[i64], dims: &[usize]) -> (Vec<i64>, Vec<Expr>) {
     let left: Vec<i64> =
         shape.iter().enumerate().filter(|(d, _)| !dims.contains(d)).map(|(_, e)| *e).collect();
@@ -164,8 +165,8 @@ fn drop_dims(shape: &[i64], dims: &[usize]) -> (Vec<i64>, Vec<Expr>) {
     (left, place)
 }
 
-/// The diagonal `[.., n]` of a node `[.., n, n]` that is zero elsewhere by construction: a choice
-/// between values and zero by whether row and column are equal.
+/// The diagonal `[.., n]` of a node `[.., n, n]` that is zero elsewhere by construction: a
+/// selection between values and zero on the condition that row and column are equal.
 pub(crate) fn diagonal_of(graph: &mut Graph, node: NodeId) -> Option<NodeId> {
     let shape = graph.shape(node).to_vec();
     let rank = shape.len();
@@ -224,7 +225,7 @@ fn is_diagonal(graph: &Graph, mask: NodeId, index: &[Expr], all: &[Expr]) -> boo
     }
 }
 
-/// The integer a node is at an index, if that is index arithmetic.
+/// The integer expression that gives a node's value at an index, if the node is index arithmetic.
 fn position(graph: &Graph, node: NodeId, index: &[Expr]) -> Option<Expr> {
     match &graph.node(node).op {
         Op::Index(e) => Some(apply(e, index)),
@@ -243,7 +244,7 @@ fn position(graph: &Graph, node: NodeId, index: &[Expr]) -> Option<Expr> {
     }
 }
 
-/// The same operator on other nodes.
+/// The same operator with other operands.
 fn with_operands(op: &Op, at: &dyn Fn(&NodeId) -> NodeId) -> Op {
     match op {
         Op::View { src, map } => Op::View { src: at(src), map: map.clone() },
@@ -267,7 +268,7 @@ fn with_operands(op: &Op, at: &dyn Fn(&NodeId) -> NodeId) -> Op {
     }
 }
 
-/// The number a node is everywhere.
+/// The value of a node that is the same number everywhere.
 pub(crate) fn number(graph: &Graph, node: NodeId) -> Option<f64> {
     match &graph.node(node).op {
         Op::Scalar(x) => Some(*x),

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A kernel's text with its variables numbered in order of appearance, so that two kernels with the
-/// same skeleton do the same with their parameters.
+/// A kernel's text with its variables numbered in order of appearance. Kernels with the same
+/// skeleton compute the same function of their parameters.
 ///
-/// `names` are the graph's node names, from which variables are named (`conv_1`, `conv_1_at`);
-/// whatever else is in the text (types, constants, functions) stays as it is. Comments that stand
-/// alone are left out: they name what is computed.
+/// `names` are the graph's node names, from which variables are named (`conv_1`, `conv_1_at`). The
+/// rest of the text (types, constants, functions) is unchanged. Full-line comments are dropped,
+/// because they name the computed value.
 pub(crate) fn skeleton(text: &str, name: &str, names: &BTreeSet<&str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -37,7 +37,7 @@ pub(crate) fn skeleton(text: &str, name: &str, names: &BTreeSet<&str>) -> String
     out
 }
 
-/// What stands behind a kernel's own name: `softmax_launcher`.
+/// The suffix of a kernel's own name: `softmax_launcher`.
 fn own(suffix: &str) -> bool {
     matches!(suffix, "_kernel" | "_launcher" | "_epilogue_kernel" | "_epilogue_launcher")
 }

@@ -24,20 +24,21 @@ use crate::ir::{Graph, NodeId, Op, Source};
 use crate::plan::Target;
 use text::Text;
 
-/// Its file in a workspace.
+/// The chain's file in a workspace.
 pub(crate) const FILE: &str = "kernels/chain.cu";
-/// Kernels from which on a chain is worth a graph: launching one costs 5 to 10 us and copies.
+/// Smallest number of kernels for which a chain uses a CUDA graph: a graph launch costs 5 to 10 us
+/// and copies.
 const MANY: usize = 5;
-/// Bytes of inputs and results that may be copied for each kernel of a graph: at 3 TB/s these take the
-/// 4 us that a launch saves.
+/// Maximum bytes of inputs and results copied per kernel of a graph. At 3 TB/s, copying them takes
+/// the 4 us that a launch saves.
 const COPIED_PER_KERNEL: i64 = 6 << 20;
-/// Bytes between kernels, at the most: that memory is the candidate's own, beside what the judge plans
-/// for it.
+/// Maximum bytes of intermediate results. The candidate allocates them itself, beyond the memory
+/// that the judge plans for it.
 const MOST_WORK: i64 = 256 << 20;
 const MOST_WORK_CPU: i64 = 64 << 20;
-/// Addresses that one function takes: Python's foreign functions have at most 1024 arguments.
+/// Maximum addresses per function: Python's foreign functions have at most 1024 arguments.
 const AT_ONCE: usize = 256;
-/// What addresses are multiples of.
+/// Alignment of addresses in bytes.
 const ALIGNMENT: i64 = 256;
 
 /// A launcher's signature in its file.
@@ -50,7 +51,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Reads that of `name` from a kernel's file.
+    /// Reads the signature of `name` from a kernel's file.
     pub(crate) fn read(text: &str, name: &str) -> Option<Self> {
         let end = format!(" {name}_launcher(");
         let at = text.rfind(&end)?;
@@ -71,7 +72,7 @@ pub(crate) struct Call {
     pub(crate) signature: Signature,
     /// Buffers in the launcher's order.
     pub(crate) args: Vec<NodeId>,
-    /// Memory that it takes after them.
+    /// Scratch memory parameters after them.
     pub(crate) scratch: Vec<(Vec<i64>, DType)>,
 }
 
@@ -80,9 +81,10 @@ pub(crate) struct Call {
 pub(crate) struct Chain {
     /// The text of [`FILE`].
     pub(crate) text: String,
-    /// What `chain_hold_0_launcher` and the next take after the model's number, [`AT_ONCE`] each.
+    /// Parameters of `chain_hold_0_launcher` and its successors after the model's number,
+    /// [`AT_ONCE`] each.
     pub(crate) held: Vec<NodeId>,
-    /// What `chain_launcher` takes after it: inputs, then results.
+    /// Parameters of `chain_launcher` after the model's number: inputs, then results.
     pub(crate) given: Vec<NodeId>,
     pub(crate) results: Vec<NodeId>,
 }
@@ -116,7 +118,7 @@ impl Place {
     }
 }
 
-/// Memory that lives from one call to another.
+/// A memory block and the calls between which it is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     first: usize,
@@ -124,7 +126,7 @@ struct Life {
     bytes: i64,
 }
 
-/// Offsets at which no two blocks that live at once overlap, and where the last ends.
+/// Offsets at which no two simultaneously live blocks overlap, and the total size.
 fn lay_out(lives: &[Life]) -> (Vec<i64>, i64) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|i| lives[*i].first);
@@ -158,8 +160,8 @@ fn position(nodes: &mut Vec<NodeId>, node: NodeId) -> usize {
     })
 }
 
-/// Writes the chain of `calls`, if it is worth one. `prepared` nodes are in memory when forward begins;
-/// `span` says how many bytes of an input kernels may read.
+/// Writes the chain of `calls`, if a chain is worthwhile. `prepared` nodes are in memory when
+/// forward begins; `span` gives the readable bytes of an input.
 pub(crate) fn write(
     graph: &Graph,
     target: &Target,

@@ -24,8 +24,8 @@ pub(crate) fn weights_of(graph: &Graph) -> Vec<Option<i64>> {
     out
 }
 
-/// Values of weights that are used next to inputs: better in memory than computed with every
-/// element. Left out is what would be larger than the weights it comes from.
+/// Weight-only values that are used together with inputs: storing them is cheaper than computing
+/// them per element. Values larger than their weights are excluded.
 pub(crate) fn roots(graph: &Graph) -> BTreeSet<NodeId> {
     let weights = weights_of(graph);
     let mut out = BTreeSet::new();
@@ -49,13 +49,14 @@ pub(crate) fn roots(graph: &Graph) -> BTreeSet<NodeId> {
     out
 }
 
-/// How many times the memory of the weights `prepare()` may keep, and what it may keep in any case. The
-/// judge's memory for weights holds two models, each with four times as much beside its own.
+/// Limits on the memory that `prepare()` keeps: a multiple of the weights' size, and an amount that
+/// is always allowed. The judge's memory for weights holds two models, each with four times its own
+/// size in addition.
 const KEPT: i64 = 3;
 const KEPT_BYTES: i64 = 16 << 20;
 
-/// Which kernels run in `prepare()`, given what each reads and writes, in order: those of weights alone,
-/// until what they write is too much to keep.
+/// Which kernels run in `prepare()`, given each kernel's inputs and outputs in order: weight-only
+/// kernels, until their outputs exceed the memory limit.
 pub(crate) fn prepared(graph: &Graph, kernels: &[(Vec<NodeId>, Vec<NodeId>)]) -> Vec<bool> {
     let bytes = |n: &NodeId| numel(graph.shape(*n)) * graph.dtype(*n).size();
     let state = |n: &NodeId| match &graph.node(*n).op {

@@ -69,8 +69,8 @@ impl Drafts {
         known.insert(task.to_owned(), Arc::clone(draft));
     }
 
-    /// Fills the cache from an episode's record: what the answers to its messages showed about its
-    /// task. A resumed process thus knows as much as an uninterrupted one. A task that cannot be
+    /// Fills the cache from an episode's record: the tool results contain the trace of its task. A
+    /// resumed process thus has the same cache as an uninterrupted one. A task that cannot be
     /// traced adds nothing.
     pub fn learn(&self, briefing: &Briefing, answers: impl IntoIterator<Item = Vec<ToolResult>>) {
         let mut again = Demonstrator::new(Flaws::default(), self.clone());
@@ -84,7 +84,7 @@ impl Drafts {
     }
 }
 
-/// First messages of episodes on a traced task, one per seed: files, and possibly a call that has
+/// First messages of episodes on a traced task, one per seed: files, and optionally a call that has
 /// them judged. For pretraining without a judge. `trace` is the output of `utils/trace.py`; `seeds`
 /// select the flaws.
 ///
@@ -117,13 +117,13 @@ pub fn first_messages(
 pub struct Demonstrator {
     flaws: Flaws,
     drafts: Drafts,
-    /// Looks at the task where nobody has yet.
+    /// Traces a task that the cache does not have.
     teacher: Teacher,
     task: String,
     random: StdRng,
     draft: Option<Arc<Draft>>,
     written: Files,
-    /// What is in the workspace.
+    /// The version in the workspace.
     version: Version,
     calls: u32,
 }
@@ -133,9 +133,9 @@ pub struct Demonstrator {
 struct Version {
     is_unfused: bool,
     knobs: Knobs,
-    /// Numbers of bounds that are off by one, drawn anew for each version.
+    /// Random numbers that select the off-by-one bounds, sampled per version.
     wrong: Vec<u64>,
-    /// Number of the value that has the name of another.
+    /// Random number that selects the value declared under another value's name.
     misnamed: Option<u64>,
 }
 
@@ -209,7 +209,7 @@ impl Demonstrator {
         self.show(version)
     }
 
-    /// Writes a version, and perhaps asks what it is worth.
+    /// Writes a version, and possibly submits it to the judge.
     fn show(&mut self, version: Version) -> Message {
         let Some(files) = self.files(&version) else {
             return say("The kernels could not be written.", vec![]);

@@ -17,7 +17,7 @@ pub(crate) struct Draft {
     pub(crate) trace: Trace,
     target: Target,
     whole: Form,
-    /// With large float32 products in parts, where that should be faster.
+    /// The form with large float32 products split into parts, if that should be faster.
     split: Option<Form>,
     likely: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) enum NoDraft {
 }
 
 impl Draft {
-    /// Of what `utils/trace.py` printed; else a sentence that says why there is none.
+    /// The draft of the output of `utils/trace.py`; the error is a sentence that gives the reason.
     pub(crate) fn of(trace: &str, device: &DeviceFacts, profile: Profile) -> Result<Self, String> {
         let target = Target::of(device, profile);
         Self::new(trace::parse(trace)?, target).map_err(|none| match none {
@@ -72,8 +72,7 @@ impl Draft {
         &self.target
     }
 
-    /// Whether there is a form with products in parts, and if so, whether it should be clearly
-    /// faster.
+    /// Whether a form with split products exists, and if so, whether it should be clearly faster.
     pub(crate) fn splits(&self) -> Option<bool> {
         self.split.as_ref().map(|_| self.likely)
     }

@@ -94,7 +94,7 @@ impl DType {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
 
-    /// Type in which two operands of a comparison meet.
+    /// Type to which two operands of a comparison are converted.
     pub(crate) fn promote(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,

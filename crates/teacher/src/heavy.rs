@@ -41,9 +41,9 @@ pub(crate) trait HeavyOp: Debug + Send + Sync {
     /// Name for files and messages, e.g. `matmul`.
     fn name(&self) -> &'static str;
 
-    /// Whether argument `position` may be read in place, when it is a view whose elements lie at
+    /// Whether argument `position` may be read in place if it is a view whose elements are at
     /// `offset` in its source's memory, in terms of the argument's own axes. Otherwise the planner
-    /// materialises it contiguously first.
+    /// first makes a contiguous copy.
     fn takes_view(&self, position: usize, offset: &Expr) -> bool;
 
     /// Whether [`HeavyOp::emit`] applies an elementwise epilogue while storing.
@@ -53,11 +53,11 @@ pub(crate) trait HeavyOp: Debug + Send + Sync {
     /// index given the accumulated value, and knows the device.
     fn emit(&self, context: &mut HeavyContext<'_>) -> Result<KernelFile, String>;
 
-    /// The dim of the result that has one row of weights per position, and which argument holds
-    /// them; `None` if there is no such thing.
+    /// The dim of the result that has one row of weights per position, and the argument with the
+    /// weights; `None` if there is none.
     fn channels(&self, graph: &Graph, args: &[NodeId]) -> Option<Channels>;
 
-    /// For a matrix product: which dims of its arguments and its result are which.
+    /// For a matrix product: the roles of the dims of its arguments and its result.
     fn as_product(&self) -> Option<&Product> {
         None
     }

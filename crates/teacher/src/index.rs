@@ -1,10 +1,10 @@
 //! Index arithmetic: integer expressions over loop variables, kept in a simplified normal form.
 //!
-//! Views, transposes, slices, flips, rolls, broadcasts and reshapes all become one thing: a list of
-//! expressions that say where in the source an element of the result lies. Composing views is
+//! Views, transposes, slices, flips, rolls, broadcasts and reshapes all become a list of
+//! expressions that give the source position of an element of the result. Composing views is
 //! substitution. The normal form is a sum of integer multiples of atoms (a variable, a floor
-//! division or a remainder); it is what lets the planner see that two accesses are the same, and
-//! the code generator that an access is contiguous in the innermost variable.
+//! division or a remainder). It lets the planner recognise equal accesses, and the code generator
+//! recognise accesses that are contiguous in the innermost variable.
 //!
 //! Division rounds down and remainders are non-negative; every divisor is positive.
 
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A loop variable (or an index loaded from memory) with values in `0..extent`. Its name is the
-/// C++ identifier it is printed as.
+/// A loop variable (or an index loaded from memory) with values in `0..extent`. Its name is its C++
+/// identifier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Var {
     pub(crate) name: Arc<str>,
@@ -89,7 +89,7 @@ impl Expr {
         }
     }
 
-    /// Smallest and largest value, by interval arithmetic (may be wider than the truth).
+    /// Smallest and largest value, by interval arithmetic (the true range may be narrower).
     pub(crate) fn range(&self) -> (i64, i64) {
         let mut low = self.constant;
         let mut high = self.constant;
@@ -163,7 +163,7 @@ impl Expr {
         Self::atom(Atom::Mod(Box::new(rest), d))
     }
 
-    /// `self = d * whole + rest`, taking out of the rest what is divisible term by term.
+    /// `self = d * whole + rest`: terms divisible by `d` are moved from the rest to `whole`.
     fn split(&self, d: i64) -> (Self, Self) {
         let constant = self.constant.div_euclid(d);
         let mut whole = Self::constant(constant);
@@ -296,7 +296,7 @@ impl Expr {
         Some(coefficient)
     }
 
-    /// Whether every value is a multiple of `d`, judged term by term, leaving out variable `but`.
+    /// Whether every value is a multiple of `d`, judged term by term, ignoring variable `but`.
     pub(crate) fn divisible_but(&self, d: i64, but: &str) -> bool {
         self.constant % d == 0
             && self
@@ -305,7 +305,7 @@ impl Expr {
                 .all(|(atom, c)| c % d == 0 || matches!(atom, Atom::Var(v) if &*v.name == but))
     }
 
-    /// A multiple of `d`, judged term by term, and what is left over it: a number below `d`.
+    /// A multiple of `d`, judged term by term, and the remainder, a number below `d`.
     pub(crate) fn split_multiple(&self, d: i64) -> Option<(Self, i64)> {
         let rest = self.constant.rem_euclid(d);
         let whole = self.add_const(-rest);
@@ -324,7 +324,7 @@ impl Expr {
         part(i64::min) < i64::from(i32::MIN) || part(i64::max) > i64::from(i32::MAX)
     }
 
-    /// C++ text, in 64 bits where 31 may be too few, or where `wide` asks for it.
+    /// C++ text, in 64 bits if 31 may be too few or if `wide` is set.
     pub(crate) fn print(&self, wide: bool) -> String {
         let wide = wide || self.exceeds_int();
         let mut out = String::new();

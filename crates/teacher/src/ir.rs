@@ -37,7 +37,7 @@ pub(crate) struct NodeId(pub(crate) usize);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// What `forward` returns, in order.
+    /// The results of `forward`, in order.
     pub(crate) outputs: Vec<NodeId>,
     /// How long reductions over few rows are split; none by default.
     pub(crate) split: Option<Split>,
@@ -79,7 +79,7 @@ pub(crate) struct Leaf {
     pub(crate) offset: i64,
 }
 
-/// Where a leaf comes from.
+/// The origin of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Position in `forward`'s arguments.
@@ -343,7 +343,7 @@ impl Graph {
     }
 }
 
-/// C++ and CUDA names, math functions, and what the templates call their own variables.
+/// Names used by C++, CUDA, math functions and the templates' own variables.
 const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos tan tanh erf max \
     min div float double int bool out row col index sign where select var new stream rsqrt \
     remainder copysign asin acos atan atan2 sinh cosh asinh acosh atanh fmod erfc hypot fmax \
@@ -352,8 +352,8 @@ const TAKEN: &str = " add abs exp log pow sqrt floor ceil round trunc sin cos ta
     struct union template this true false and or not xor private public protected sigmoid \
     gamma j0 j1 y0 y1 jn yn signal time clock i i0 j ";
 
-/// A traced name without the number that tells it from others: `mul` of `mul_3`. What is called by it can be
-/// named before it is known how many there will be, by people and by models alike.
+/// A traced name without its number: `mul` of `mul_3`. Names with this stem are predictable without
+/// knowing how many there will be, for people and for models.
 pub(crate) fn stem(name: &str) -> &str {
     match name.rsplit_once('_') {
         Some((stem, number)) if !stem.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => {
@@ -363,12 +363,12 @@ pub(crate) fn stem(name: &str) -> &str {
     }
 }
 
-/// Whether C++, CUDA or a template calls something else so.
+/// Whether C++, CUDA or a template uses this name.
 fn is_taken(name: &str) -> bool {
     TAKEN.contains(&format!(" {name} "))
 }
 
-/// The first that is called so is, where it may be, the others have a number.
+/// The stem itself for the first name, if it is allowed; otherwise the stem with a number.
 pub(crate) fn numbered(stem: &str, number: u32) -> String {
     if number == 0 && !is_taken(stem) { stem.to_owned() } else { format!("{stem}_{number}") }
 }

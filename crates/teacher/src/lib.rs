@@ -64,7 +64,7 @@ use warpwright_record::verdict::Profile;
 ///
 /// # Errors
 ///
-/// A message: the trace cannot be read, or the operators that have no rule.
+/// A message: the trace cannot be read, or operators have no rule.
 pub fn translate(
     trace: &str,
     device: &DeviceFacts,

@@ -26,8 +26,8 @@ fn elements(shape: &[i64], strides: &[i64]) -> i64 {
     1 + shape.iter().zip(strides).map(|(e, s)| (e - 1) * s).sum::<i64>()
 }
 
-/// Writes `model_new.py`. Kernels that run `once` are called by `prepare()`, the others by forward:
-/// one by one, or all by their chain.
+/// Writes `model_new.py`. `prepare()` calls the kernels that run `once`. Forward calls the others,
+/// one by one or all through their chain.
 pub(crate) fn write(
     trace: &Trace,
     graph: &Graph,
@@ -188,11 +188,11 @@ _MODELS = itertools.count()
 
 ";
 
-/// A copy of a prepared model has other weights than the one that it was made of.
+/// A copy of a prepared model has other weights than its original.
 const NUMBERED: &str = "if self.chain_of != id(self):
             self.chain_of, self.chain_model = id(self), next(_MODELS)";
 
-/// A variable for a traced name: without its number, or with it if there is one of that name.
+/// A variable for a traced name: without its number, or with it if the name is taken.
 fn variable(taken: &mut BTreeSet<String>, prefix: &str, traced: &str) -> String {
     let short = format!("{prefix}{}", python_name(stem(traced)));
     if taken.insert(short.clone()) {
@@ -209,7 +209,7 @@ fn free(taken: &mut BTreeSet<String>, mut name: String) -> String {
     name
 }
 
-/// A new tensor, on the device at hand.
+/// A new tensor, on the current device.
 fn empty(shape: &[i64], dtype: DType) -> String {
     format!("torch.empty({}, dtype={}, device=device)", tuple(shape), dtype.torch())
 }
@@ -281,7 +281,7 @@ fn filled(shape: &[i64], dtype: &str, values: &[serde_json::Value]) -> String {
     format!("torch.tensor([{}], dtype={dtype}).view({})", list.join(", "), tuple(shape))
 }
 
-/// The reference's own signature where its defaults are plain literals.
+/// The reference's own signature if its defaults are plain literals.
 fn signature(traced: &str) -> String {
     let plain = traced.starts_with("(self")
         && traced.split('=').skip(1).all(|d| {
@@ -292,7 +292,7 @@ fn signature(traced: &str) -> String {
     if plain { traced.to_owned() } else { "(self, *args, **kwargs)".to_owned() }
 }
 
-/// `self.norm.weight`, or with `getattr` where a name is no identifier.
+/// `self.norm.weight`, or with `getattr` if a name is not an identifier.
 fn attribute(path: &str) -> String {
     path.split('.').fold("self".to_owned(), |owner, name| {
         if name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -311,7 +311,7 @@ fn device_expression(trace: &Trace, graph: &Graph, arguments: &[String]) -> Stri
     state_device(graph)
 }
 
-/// Where the weights are.
+/// The device of the weights.
 fn state_device(graph: &Graph) -> String {
     let state = graph.nodes.iter().find_map(|n| match &n.op {
         Op::Leaf(leaf) => match &leaf.source {

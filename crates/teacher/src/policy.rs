@@ -1,12 +1,12 @@
-//! The policy: which tool calls, in which order.
+//! The policy: decides which tool calls to make, and in which order.
 //!
 //! ```text
 //! trace -> [read pages] -> write + compile -> verify -> profile -> variants... -> final -> verify
 //! ```
 //!
-//! Every step is a tool call that a model could have made. Decisions rest on the verdicts that come
-//! with the results: a variant is kept if its measured time is lower than the best by more than
-//! noise, and the search ends at the floor, at its budget, or when no knob is left.
+//! Every step is a tool call that a model could have made. Decisions use the verdicts in the tool
+//! results: a variant is kept if its measured time is lower than the best by more than noise. The
+//! search ends at the lower bound, at its budget, or when no knob is left.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::tune::Knobs;
 
 /// Lines of the trace read per call; a line has at most about 1,400 characters.
 const PAGE_LINES: u64 = 40;
-/// Most pages in a turn: a network of a hundred layers needs as many.
+/// Maximum pages per turn: a network of a hundred layers needs this many.
 const PAGES: usize = 64;
 
 /// The built-in policy. See the crate's root.
@@ -33,18 +33,18 @@ pub struct Teacher {
     breadth: Breadth,
     target: Option<Target>,
     stage: Stage,
-    /// Trace text as far as it was read.
+    /// Trace text read so far.
     pages: String,
     pub(crate) work: Option<Work>,
-    /// Files as they are in the workspace.
+    /// Files in the workspace.
     written: Files,
     calls: u32,
-    /// Messages said, and how many may be.
+    /// Messages sent, and the maximum.
     said: u32,
     turns: Option<u32>,
 }
 
-/// The answer that the policy waits for.
+/// The answer that the policy is waiting for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -160,7 +160,7 @@ impl Teacher {
         )
     }
 
-    /// What to do when a version failed: the safe one, once, else stop.
+    /// The next action after a version failed: the safe version, once; then stop.
     fn fall_back(&mut self, why: &str) -> Message {
         let Some(work) = &mut self.work else { return self.stop(why) };
         let Some(knobs) = work.search.fall_back() else {

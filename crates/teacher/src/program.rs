@@ -91,7 +91,7 @@ pub(crate) fn write(
     Ok(files)
 }
 
-/// What forward calls, in order.
+/// The kernels that forward calls, in order.
 fn calls(kernels: &[KernelFile], once: &[bool], files: &Files) -> Option<Vec<chain::Call>> {
     let forward = kernels.iter().zip(once).filter(|(_, once)| !**once);
     forward
@@ -103,7 +103,7 @@ fn calls(kernels: &[KernelFile], once: &[bool], files: &Files) -> Option<Vec<cha
         .collect()
 }
 
-/// Bytes of a tensor from which on the order of two kernels that touch it matters.
+/// Size of a tensor in bytes from which the order of two kernels that access it matters.
 const MUCH: i64 = 4 << 20;
 
 /// Whether a node's operands are among `nodes`, or views of them.

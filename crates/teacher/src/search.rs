@@ -16,9 +16,9 @@ use crate::tune::Knobs;
 const GPU_PROFILES: u32 = 8;
 /// Measurements on the cpu device.
 const CPU_PROFILES: u32 = 4;
-/// A variant must be faster by this share to replace the best: less is noise.
+/// Minimum relative gain of a variant that replaces the best; smaller differences are noise.
 const MARGIN: f64 = 0.01;
-/// The search ends within this share of the floor.
+/// The search ends within this factor of the lower bound.
 const NEAR_FLOOR: f64 = 1.05;
 
 /// How many of the possible versions are measured.
@@ -55,18 +55,18 @@ struct Kernels {
     rows: bool,
     elements: bool,
     heavy: bool,
-    /// Whether large products are in parts at first, where there is such a form.
+    /// Whether large products are split at first, if a split form exists.
     splits: Option<bool>,
 }
 
-/// Where the next variant comes from.
+/// The source of the next variant.
 #[derive(Debug)]
 enum Walk {
     Climb {
         moves: Vec<Move>,
         profiles_left: u32,
     },
-    /// What is left, the next last.
+    /// The remaining variants; the next one is last.
     Grid(Vec<Knobs>),
 }
 
@@ -124,12 +124,12 @@ impl Search {
         Some(self.trying.clone())
     }
 
-    /// Remembers files; false if these were measured before.
+    /// Remembers files; false if they were measured before.
     pub(crate) fn note(&mut self, files: &Files) -> bool {
         self.seen.insert(format!("{files:?}"))
     }
 
-    /// Takes in a measurement of the variant being tried.
+    /// Records a measurement of the current variant.
     pub(crate) fn measured(&mut self, verdict: &Verdict) {
         self.spend();
         self.floor_ms = verdict.floor_ms.or(self.floor_ms);
@@ -155,13 +155,13 @@ impl Search {
         }
     }
 
-    /// Measuring does not work here: no search.
+    /// Ends the search because measuring does not work here.
     pub(crate) fn give_up(&mut self) {
         self.walk = Walk::Grid(Vec::new());
     }
 
-    /// What to try when a version failed: kernels one by one and whole products first, then the safe
-    /// version, once.
+    /// The next version to try after a failure: first one with separate kernels and unsplit
+    /// products, then the safe version, once.
     pub(crate) fn fall_back(&mut self) -> Option<Knobs> {
         if self.safe {
             return None;
@@ -182,7 +182,7 @@ impl Search {
         self.best.clone()
     }
 
-    /// A sentence on what was reached.
+    /// A sentence that summarises the result.
     pub(crate) fn summary(&self) -> String {
         let Some(ms) = self.best_ms else { return "It was not measured.".to_owned() };
         let mut text = format!("{ms:.4} ms with {}", self.best.describe());
@@ -207,7 +207,7 @@ impl Search {
     }
 }
 
-/// The knobs that are worth turning, the most promising first.
+/// The knobs worth trying, the most promising first.
 fn moves(cpu: bool, kernels: Kernels) -> Vec<Move> {
     let Kernels { rows, elements, heavy, splits } = kernels;
     let mut moves: Vec<Move> = Vec::new();
@@ -241,11 +241,11 @@ fn moves(cpu: bool, kernels: Kernels) -> Vec<Move> {
     moves
 }
 
-/// Variants of heavy operators that are tried: none has more.
+/// Number of heavy-operator variants tried; no operator has more.
 const HEAVY: usize = 4;
 
-/// Every setting of the knobs that matter, the plainest last. Many give the same files; whoever writes
-/// them measures each once.
+/// Every setting of the relevant knobs, the plainest last. Many settings give the same files; the
+/// caller measures each set of files once.
 fn grid(cpu: bool, kernels: Kernels) -> Vec<Knobs> {
     let Kernels { rows, elements, heavy, splits } = kernels;
     let flags = |free: bool| if free { vec![false, true] } else { vec![false] };

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::dtype::DType;
 
-/// Version this crate reads.
+/// Version that this crate reads.
 pub(crate) const TRACE_VERSION: u32 = 1;
 
 /// The JSON object.
@@ -14,7 +14,7 @@ pub(crate) struct Trace {
     pub(crate) version: u32,
     /// `(self, hidden: int = 4)`.
     pub(crate) init_signature: String,
-    /// What `get_inputs` gave, in order.
+    /// Results of `get_inputs`, in order.
     pub(crate) inputs: Vec<TracedInput>,
     /// Parameters and buffers.
     pub(crate) state: Vec<State>,

@@ -15,7 +15,7 @@ use crate::plan::{self, Target};
 /// The knobs of the search. The default is the first version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Knobs {
-    /// Cache hints for data touched once.
+    /// Cache hints for data accessed once.
     pub(crate) streaming: bool,
     /// Doublings (or halvings) of the work per thread.
     pub(crate) items_shift: i32,
@@ -23,22 +23,22 @@ pub(crate) struct Knobs {
     pub(crate) threads_shift: i32,
     /// A fixed number of blocks that loop over the data.
     pub(crate) persistent: bool,
-    /// Load and compute again in later passes, instead of keeping elements in registers.
+    /// Load and compute elements again in later passes, instead of keeping them in registers.
     pub(crate) reload: bool,
     /// Halvings (or doublings) of the access width.
     pub(crate) vec_shift: i32,
     /// The plainest code: scalar accesses, no kept elements, double sums.
     pub(crate) safe: bool,
-    /// Which variant of the heavy operators, from 0.
+    /// Variant of the heavy operators, from 0.
     pub(crate) heavy: usize,
-    /// Large float32 products in parts on tensor cores, where there is such a form.
+    /// Split large float32 products into parts on tensor cores, if such a form exists.
     pub(crate) split: bool,
-    /// All kernels behind one launcher, where that is worth it.
+    /// Launch all kernels through one launcher, if that is worthwhile.
     pub(crate) chain: bool,
 }
 
 impl Knobs {
-    /// In words, for messages.
+    /// A description in words, for messages.
     pub(crate) fn describe(&self) -> String {
         let mut parts = Vec::new();
         if self.safe {
@@ -77,7 +77,7 @@ fn shifted(value: i64, shift: i32, low: i64, high: i64) -> i64 {
     moved.clamp(low, high)
 }
 
-/// Elements that fill a 16-byte access of the widest large tensor of a step.
+/// Number of elements in a 16-byte access of the widest large tensor of a step.
 fn access_width(
     graph: &Graph,
     stores: &[NodeId],

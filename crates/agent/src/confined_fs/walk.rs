@@ -11,7 +11,7 @@ use super::{ConfinedDir, FileError, MAX_DEPTH, MAX_ENTRIES, check};
 pub struct Entry {
     /// Relative to the root.
     pub path: String,
-    /// When it was last written: seconds and nanoseconds since 1970.
+    /// Time of the last write: seconds and nanoseconds since 1970.
     pub modified: (i64, i64),
     /// Its size.
     pub bytes: u64,
@@ -20,7 +20,7 @@ pub struct Entry {
 /// The files that a walk found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// Regular files, by path. Links, pipes and the like are left out.
+    /// Regular files, by path. Links, pipes and other special files are skipped.
     pub files: Vec<Entry>,
     /// Whether files are missing: too many names, or folders that are too deep or not readable.
     pub cut: bool,
@@ -63,7 +63,7 @@ fn look(folder: &OwnedFd, name: &str, path: String) -> Option<(FileType, Entry)>
     Some((kind, Entry { path, modified, bytes: stat.st_size as u64 }))
 }
 
-/// Whatever vanishes, or cannot be read, while a shell is at work is passed over.
+/// Skips files that vanish, or cannot be read, while a shell is running.
 fn enter(folder: &OwnedFd, prefix: &str, depth: usize, walk: &mut Walk) {
     let Ok(entries) = Dir::read_from(folder) else {
         walk.cut = true;

@@ -1,4 +1,5 @@
-//! The ends of an episode: the policy's last message, a loop of equal turns, and the budgets.
+//! The conditions that end an episode: the policy's last message, a loop of equal turns, and the
+//! budgets.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,8 +13,8 @@ use warpwright_record::verdict::Verdict;
 /// counted for cycles of one, two and three turns.
 pub(super) const MOST_REPEATS: usize = 10;
 
-/// How a message ends the episode, if it does. One that was cut short does not: the policy is asked
-/// to go on.
+/// The outcome with which a message ends the episode, if it does. A truncated message does not: the
+/// policy is asked to continue.
 pub(super) fn stops(message: &Message) -> Option<Outcome> {
     match message.stop {
         _ if !message.calls.is_empty() => None,
@@ -23,13 +24,13 @@ pub(super) fn stops(message: &Message) -> Option<Outcome> {
     }
 }
 
-/// Tokens that a message cost: those of its context and its own.
+/// Tokens of a message: those of its context and its own.
 pub(super) fn tokens(message: &Message) -> u64 {
     let usage = message.generation.as_ref().map(|generation| generation.usage);
     usage.map_or(0, |usage| usage.input_tokens + usage.output_tokens)
 }
 
-/// Seconds that a verdict took of the device: everything but the build.
+/// Seconds for which a verdict occupied the device: everything except the build.
 pub(super) fn device_seconds(verdict: &Verdict) -> f64 {
     let seconds = &verdict.seconds;
     seconds.load + seconds.verify + seconds.measure
@@ -40,8 +41,8 @@ pub(super) fn device_seconds(verdict: &Verdict) -> f64 {
 pub(super) struct Trail(VecDeque<u64>);
 
 impl Trail {
-    /// Takes in a turn; whether the last turns repeat a cycle of one, two or three turns
-    /// [`MOST_REPEATS`] times. Ids and the digits of answers (times, mostly) do not count.
+    /// Records a turn. Returns whether the last turns repeat a cycle of one, two or three turns
+    /// [`MOST_REPEATS`] times. Ids and the digits of answers (mostly times) are ignored.
     pub(super) fn goes_round(&mut self, message: &Message, results: &[ToolResult]) -> bool {
         let mut hash = DefaultHasher::new();
         for call in &message.calls {

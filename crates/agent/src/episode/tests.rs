@@ -127,7 +127,7 @@ fn resumption(dir: &Path) -> Start {
 }
 
 #[test]
-fn a_dialogue_runs_to_its_end_and_the_final_candidate_is_measured_afresh() {
+fn final_candidate_is_measured_again_at_the_end() {
     // Verdicts in order: first profiling, second profiling, final measurement.
     let scene = Scene::new(ScriptedJudge::new(&[1.5, 2.0, 1.8]));
     let record = scene.begin();
@@ -160,12 +160,12 @@ fn a_dialogue_runs_to_its_end_and_the_final_candidate_is_measured_afresh() {
 }
 
 #[test]
-fn after_a_cut_resuming_comes_to_the_same_end() {
+fn episode_cut_at_key_events_resumes_to_the_same_result() {
     cut_and_resume(|kind| matches!(kind, "turn_finished" | "verdict_given" | "episode_started"));
 }
 
 #[test]
-fn long_after_a_cut_at_any_event_resuming_comes_to_the_same_end() {
+fn long_episode_cut_at_any_event_resumes_to_the_same_result() {
     cut_and_resume(|_| true);
 }
 
@@ -209,7 +209,7 @@ fn cut_and_resume(after: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn a_policy_that_answers_differently_is_not_resumed() {
+fn policy_that_answers_differently_is_not_resumed() {
     let scene = Scene::new(ScriptedJudge::new(&[1.5]));
     let record = scene.begin();
     scene.stop.store(false, Ordering::SeqCst);
@@ -233,7 +233,7 @@ fn a_policy_that_answers_differently_is_not_resumed() {
 }
 
 #[test]
-fn budgets_end_the_episode_and_the_candidate_is_still_measured() {
+fn exhausted_budget_still_measures_the_candidate() {
     let mut scene = Scene::new(ScriptedJudge::new(&[1.5, 1.5]));
     scene.budget = Budget { turns: Some(2), ..Budget::default() };
     let record = scene.begin();
@@ -256,7 +256,7 @@ fn budgets_end_the_episode_and_the_candidate_is_still_measured() {
 }
 
 #[test]
-fn a_judge_that_fails_ends_the_episode_without_a_reward() {
+fn failing_judge_ends_the_episode_without_a_reward() {
     let scene = Scene::new(ScriptedJudge::failing());
     let record = scene.begin();
     let ended =
@@ -271,7 +271,7 @@ fn a_judge_that_fails_ends_the_episode_without_a_reward() {
 }
 
 #[test]
-fn a_policy_that_leaves_nothing_gets_no_verdict() {
+fn episode_without_a_candidate_gets_no_verdict() {
     let scene = Scene::new(ScriptedJudge::new(&[1.0]));
     let record = scene.begin();
     let script = vec![vec![Bash::call("1", "ln -s /etc/passwd model_new.py")]];
@@ -287,7 +287,7 @@ fn a_policy_that_leaves_nothing_gets_no_verdict() {
 }
 
 #[test]
-fn mistaken_calls_are_answered_and_the_dialogue_goes_on() {
+fn invalid_calls_are_answered_and_the_dialogue_continues() {
     let scene = Scene::new(ScriptedJudge::new(&[]));
     let record = scene.begin();
     let call = |name: &str, arguments| ToolCall { id: "x".into(), name: name.into(), arguments };
@@ -302,7 +302,7 @@ fn mistaken_calls_are_answered_and_the_dialogue_goes_on() {
     scene.run(&record, &mut policy, Start::Fresh, &|_| {}).unwrap();
     let texts: Vec<_> = seen.lock().unwrap().iter().map(|r| r.text.clone()).collect();
     insta::assert_snapshot!(texts.join("\n"), @r"
-    failed to run the tool Browse: there is none of this name; the tools are Bash, BashOutput, KillBash, Read, Write, Edit, MultiEdit, Glob, Grep, TodoWrite
+    failed to run the tool Browse: no tool has this name; the tools are Bash, BashOutput, KillBash, Read, Write, Edit, MultiEdit, Glob, Grep, TodoWrite
     failed to read the arguments of Bash: cmd: unknown field `cmd`, expected one of `command`, `timeout`, `timeout_ms`, `description`, `run_in_background`, `restart`; Bash takes {command: string, timeout?: integer, description?: string, run_in_background?: boolean, restart?: boolean}
     failed to read the arguments of Read: they are not an object; Read takes {file_path: string, offset?: integer, limit?: integer}
     fine
@@ -366,7 +366,7 @@ fn reading(tokens: u64) -> Message {
 }
 
 #[test]
-fn going_round_in_circles_ends_the_episode() {
+fn repeated_turns_end_the_episode() {
     let (same, turns) = outcome(Budget::default(), vec![reading(0)]);
     assert_eq!((same, turns), (Outcome::Looping, MOST_REPEATS as u32));
     // Two turns in alternation are a circle too; different ones in between are not.
@@ -382,7 +382,7 @@ fn going_round_in_circles_ends_the_episode() {
 }
 
 #[test]
-fn tokens_and_the_devices_time_are_budgets() {
+fn token_and_device_time_budgets_end_the_episode() {
     let tokens = Budget { tokens: Some(250), ..Budget::default() };
     assert_eq!(outcome(tokens, vec![reading(100)]), (Outcome::BudgetTokens, 3));
     let device = Budget { device_seconds: Some(0.0), ..Budget::default() };
@@ -396,7 +396,7 @@ fn tokens_and_the_devices_time_are_budgets() {
 }
 
 #[test]
-fn a_message_that_was_cut_goes_on_and_a_refusal_ends() {
+fn truncated_message_continues_and_refusal_ends() {
     let cut = Message { text: "I was".into(), stop: StopReason::Length, ..Message::default() };
     let done = Message { text: "done".into(), ..Message::default() };
     assert_eq!(outcome(Budget::default(), vec![cut, done]), (Outcome::Stopped, 2));

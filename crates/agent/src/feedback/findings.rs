@@ -9,14 +9,14 @@ use warpwright_record::findings::{
 
 use crate::elide::clip_line;
 
-/// Longest name of a kernel shown.
+/// Maximum length of a kernel's name.
 const MAX_NAME_BYTES: usize = 160;
-/// Longest line of a tool shown.
+/// Maximum length of a tool's line.
 const MAX_LINE_BYTES: usize = 400;
-/// Below this part of a call's time with a kernel running, launching is what it waits for.
+/// If kernels run for less than this fraction of a call's time, the call is launch-bound.
 const LAUNCH_BOUND: f64 = 0.7;
 
-/// Whether the question was answered and nothing wrong was seen.
+/// Whether the inspection gave an answer and found no error.
 pub fn good(findings: &Findings) -> bool {
     match &findings.answer {
         Answer::Kernels { .. } | Answer::Counters { .. } => true,
@@ -31,7 +31,7 @@ pub fn good(findings: &Findings) -> bool {
     }
 }
 
-/// The findings, readable.
+/// The findings as text.
 pub fn render(findings: &Findings) -> String {
     let mut text = String::new();
     match &findings.answer {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_a_table_with_what_it_means() {
+    fn profile_is_rendered_as_a_table_with_explanations() {
         let fill = KernelTime {
             kind: ActivityKind::Fill,
             grid: [0; 3],
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_come_with_hints() {
+    fn counters_are_rendered_with_hints() {
         let kernel = KernelCounters {
             name: "strided(float*)".to_owned(),
             grid: [8, 8, 1],
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn sanitizers_are_good_only_when_something_was_looked_for_and_nothing_found() {
+    fn sanitizer_is_good_only_if_a_check_ran_and_found_nothing() {
         let report = |check, outcome, findings: Vec<SanitizerFinding>| SanitizerReport {
             check,
             tool: "compute-sanitizer".to_owned(),

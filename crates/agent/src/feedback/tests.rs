@@ -15,7 +15,7 @@ fn mismatch(family: InputFamily) -> Mismatch {
 }
 
 #[test]
-fn a_mismatch_names_the_inputs_that_the_task_does_not_draw() {
+fn mismatch_describes_inputs_that_the_task_does_not_sample() {
     let mut text = String::new();
     render_mismatch(&mut text, &mismatch(InputFamily::Normal));
     assert!(text.contains("normal numbers of mean zero"), "{text}");

@@ -1,8 +1,8 @@
-//! Anthropic's messages (`POST /v1/messages`), also served by others under this name.
+//! Anthropic's messages (`POST /v1/messages`), which other servers offer too.
 //!
-//! Thinking blocks carry signatures and must come back word for word and in place; an answer that has
-//! some is echoed as its list of blocks. Tool calls in it are stored as mere places: the call itself
-//! is in the message.
+//! Thinking blocks carry signatures and must be sent back verbatim and in place. An answer with
+//! such blocks is stored as its list of blocks. Tool calls in that list are stored as positions
+//! only: the call itself is in the message.
 
 use serde_json::{Value, json};
 use warpwright_record::message::{Message, StopReason, ToolStatus, Usage};
@@ -14,11 +14,11 @@ use super::wire::{
     count, error_words, json as parse, list, text, tool_name,
 };
 
-/// Version of the API that is asked for.
+/// Requested version of the API.
 const VERSION: &str = "2023-06-01";
-/// The API wants a limit; this one is within what current models take.
+/// The API requires a limit; current models accept this one.
 const MAX_TOKENS: u64 = 32_000;
-/// What stands for an answer without words: the API refuses empty ones.
+/// Replaces an answer without text: the API refuses empty ones.
 const SILENCE: &str = "(no text)";
 
 /// The format.
@@ -128,7 +128,7 @@ fn result(shown: &Shown) -> Value {
     })
 }
 
-/// A message of the model, as it goes back.
+/// A message of the model, as it is sent back.
 fn said(message: &Message) -> Vec<Value> {
     let mut calls = message.calls.iter().map(|call| {
         // The API wants an object; what was none is shown as it was.
@@ -160,7 +160,7 @@ fn said(message: &Message) -> Vec<Value> {
     content
 }
 
-/// An answer that is being put together.
+/// An answer under construction.
 #[derive(Default)]
 struct Blocks {
     model: String,
@@ -173,7 +173,7 @@ struct Blocks {
 struct Block {
     index: u64,
     value: Value,
-    /// JSON text of a call, as it comes in.
+    /// JSON text of a call, received so far.
     input: String,
 }
 
@@ -294,7 +294,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Counts of a later event replace those of an earlier one, as far as it has them.
+    /// Counts of a later event replace those of an earlier one, if present.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         let known = self.usage.get_or_insert_default();

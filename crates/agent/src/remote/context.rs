@@ -31,12 +31,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Begins a conversation. `fixed_bytes`: system prompt and tools.
+    /// Begins a conversation. `fixed_bytes` is the size of system prompt and tools.
     pub fn new(fixed_bytes: usize, first: String) -> Self {
         Self { entries: vec![Entry::User(first)], fixed_bytes, ..Self::default() }
     }
 
-    /// The model's message. Call before the answers to its calls.
+    /// Appends the model's message. Call it before [`Self::answered`].
     pub fn said(&mut self, message: Message) {
         if let Some(generation) = &message.generation {
             self.elided.extend(generation.elided.iter().cloned());
@@ -47,7 +47,7 @@ impl Context {
         self.entries.push(Entry::Said(message));
     }
 
-    /// The results of its calls; none after a message without calls.
+    /// Appends the results of the message's calls; none after a message without calls.
     pub fn answered(&mut self, results: &[ToolResult]) {
         let Some(Entry::Said(message)) = self.entries.last() else { return };
         if message.calls.is_empty() {
@@ -74,9 +74,8 @@ impl Context {
         self.entries.push(Entry::Results(shown));
     }
 
-    /// Leaves out the oldest results until the context fits `limit` tokens with room to spare; gives
-    /// the calls whose results are left out from now on. The newest results stay as long as anything
-    /// else can go.
+    /// Omits the oldest results until the context fits `limit` tokens with room to spare. Returns
+    /// the calls whose results are newly omitted. The newest results are omitted last.
     pub fn make_room(&mut self, limit: u64) -> Vec<String> {
         if self.tokens() <= limit as f64 {
             return Vec::new();
@@ -101,12 +100,12 @@ impl Context {
         newly
     }
 
-    /// The conversation as the model is shown it.
+    /// The conversation as the model sees it.
     pub fn entries(&self) -> Vec<Entry> {
         self.entries.iter().map(|entry| self.shown(entry)).collect()
     }
 
-    /// Whether a call of this id was made.
+    /// Whether the conversation has a call with this id.
     pub fn has_call(&self, id: &str) -> bool {
         self.entries.iter().any(|entry| match entry {
             Entry::Said(message) => message.calls.iter().any(|call| call.id == id),
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_results_go_first_and_messages_never() {
+    fn oldest_results_are_dropped_first_and_messages_never() {
         let mut context = Context::new(300, "begin".to_owned());
         for id in ["a", "b", "c"] {
             context.said(message(id, 0));
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_count_is_better_than_the_guess() {
+    fn token_count_of_the_server_replaces_the_estimate() {
         let mut context = Context::new(0, "x".repeat(6000));
         // 6000 bytes were 1000 tokens, not 2000.
         context.said(message("a", 1000));
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_message_is_answered_by_saying_so() {
+    fn truncated_message_is_answered_with_a_notice() {
         let mut context = Context::new(0, "begin".to_owned());
         context.said(Message { stop: StopReason::Length, ..Message::default() });
         context.answered(&[]);

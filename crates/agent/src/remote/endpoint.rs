@@ -24,13 +24,13 @@ use super::key::Key;
 use super::sse;
 use super::wire::{Answer, WireFormat, json};
 
-/// Bytes of one streamed answer, at most. Log-probabilities take some hundred bytes per token.
+/// Maximum bytes of one streamed answer. Log-probabilities take some hundred bytes per token.
 const MAX_BODY_BYTES: u64 = 512 << 20;
-/// Bytes of an answer that is not streamed, at most.
+/// Maximum bytes of an unstreamed answer.
 const MAX_WHOLE_BYTES: u64 = 64 << 20;
-/// Tries of one request whose answers are truncated, malformed, late or missing.
+/// Maximum tries of a request whose answers are truncated, malformed, late or missing.
 const MAX_SPOILED: u32 = 4;
-/// Tries of one request that gets 5xx while the server answers others.
+/// Maximum tries of a request that gets 5xx while the server answers others.
 const MAX_SERVER_ERRORS: u32 = 8;
 /// Interval of checking the stop flag while a request runs.
 const POLL: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Timeouts and limits of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Concurrent requests, at most.
+    /// Maximum concurrent requests.
     pub requests: usize,
     /// Timeout of a connection.
     pub connect: Duration,
@@ -52,7 +52,7 @@ pub struct Limits {
     pub backoff_first: Duration,
     /// Longest pause between tries.
     pub backoff_most: Duration,
-    /// How long to wait for a server that is unavailable or asks to wait.
+    /// Maximum wait for a server that is unavailable or asks to wait.
     pub patience: Duration,
 }
 
@@ -104,7 +104,7 @@ pub enum OpenError {
     Thread(#[from] std::io::Error),
 }
 
-/// An answer and how many requests it took.
+/// An answer and the number of requests it took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completed {
     /// The answer.
@@ -114,9 +114,9 @@ pub struct Completed {
 }
 
 impl Endpoint {
-    /// Opens no connection yet. With `named_key` the user chose this key for this server, so it may be sent
-    /// unencrypted; any other key is sent only over TLS or to this machine. Waiting and running requests end soon
-    /// after `stop` is set.
+    /// Creates an endpoint; opens no connection yet. With `named_key` the user chose this key for
+    /// this server, so it may be sent unencrypted. Any other key is sent only over TLS or to this
+    /// machine. Waiting and running requests end soon after `stop` is set.
     pub fn new(
         format: Box<dyn WireFormat>,
         base_url: &str,
@@ -179,7 +179,7 @@ impl Endpoint {
         })
     }
 
-    /// `notice` gets a sentence when the server becomes unavailable and when it answers again.
+    /// `notice` receives a sentence when the server becomes unavailable and when it answers again.
     #[must_use]
     pub fn with_notice(mut self, notice: Box<dyn Fn(&str) + Send + Sync>) -> Self {
         self.notice = notice;
@@ -191,7 +191,7 @@ impl Endpoint {
         self.format.as_ref()
     }
 
-    /// Sends a request until it is answered. Blocks; safe to call from many threads.
+    /// Sends a request until it gets an answer. Blocks; several threads may call it concurrently.
     pub fn complete(&self, body: &Value) -> Result<Completed, EndpointError> {
         let body = body.to_string();
         let asked = Instant::now();
@@ -252,7 +252,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells the gate of a failure; gives whether the server counts as away.
+    /// Reports a failure to the gate; returns whether the server counts as unavailable.
     fn failed(&self, why: &str, at_once: bool) -> bool {
         let (away, news) = self.gate.failed(why, at_once);
         if news {

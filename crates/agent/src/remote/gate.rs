@@ -22,7 +22,8 @@ pub(super) struct Gate {
     changed: Condvar,
 }
 
-/// Waits between tries: doubling, with jitter, so that callers do not come back all at once.
+/// Exponential backoff between tries, with jitter, so that callers do not all retry at the same
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backoff {
     pub(super) first: Duration,
@@ -30,7 +31,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Before try number `tries + 1`.
+    /// Pause before try number `tries + 1`.
     pub(super) fn after(&self, tries: u32) -> Duration {
         let doubled = self.first.saturating_mul(1 << tries.saturating_sub(1).min(16));
         doubled.min(self.most).mul_f64(rand::random_range(0.5..1.0))
@@ -56,12 +57,12 @@ struct Outage {
     why: String,
 }
 
-/// Why a caller was not let through.
+/// Why the gate refused a caller.
 #[derive(Debug)]
 pub(super) enum Closed {
-    /// The stop flag.
+    /// The stop flag is set.
     Stopped,
-    /// The server was away for too long.
+    /// The server was unavailable for too long.
     Away { seconds: u64, why: String },
 }
 
@@ -78,8 +79,9 @@ impl Gate {
         Self { most: most.max(1), backoff, patience, state, changed }
     }
 
-    /// Waits until a request may be sent. `asked` is when the caller first wanted to: one that has
-    /// not seen a failure of its own time lets the server be tried once, however long it was away.
+    /// Waits until a request may be sent. `asked` is the time of the caller's first attempt: a
+    /// caller that has seen no failure since then may try the server once, however long it was
+    /// unavailable.
     pub(super) fn enter(&self, asked: Instant, stop: &AtomicBool) -> Result<Permit<'_>, Closed> {
         let mut state = self.lock();
         let ticket = state.next_ticket;
@@ -118,22 +120,23 @@ impl Gate {
         answer
     }
 
-    /// The server answered, whatever it said. Gives whether it was away.
+    /// Reports that the server answered, with any status. Returns whether it was unavailable
+    /// before.
     pub(super) fn answered(&self) -> bool {
         let mut state = self.lock();
         state.failures = 0;
         state.outage.take().is_some()
     }
 
-    /// The server asks everybody to wait.
+    /// Blocks all callers, as the server asked.
     pub(super) fn hold(&self, wait: Duration) {
         let until = Instant::now().checked_add(wait);
         let mut state = self.lock();
         state.hold_until = state.hold_until.max(until);
     }
 
-    /// The server could not be reached, or failed. Gives whether it counts as away now, and whether
-    /// that is news.
+    /// Reports that the server could not be reached, or failed. Returns whether it now counts as
+    /// unavailable, and whether that changed.
     pub(super) fn failed(&self, why: &str, at_once: bool) -> (bool, bool) {
         let mut state = self.lock();
         state.failures = state.failures.saturating_add(1);
@@ -157,7 +160,7 @@ impl Gate {
         (true, news)
     }
 
-    /// Longest time that a caller waits for a server.
+    /// Maximum time that a caller waits for a server.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
@@ -190,7 +193,7 @@ mod tests {
         Backoff { first: Duration::from_millis(10), most: Duration::from_millis(20) };
 
     #[test]
-    fn callers_pass_in_the_order_in_which_they_came() {
+    fn callers_pass_in_arrival_order() {
         let gate = Arc::new(Gate::new(1, QUICK, Duration::from_secs(5)));
         let order = Arc::new(Mutex::new(Vec::new()));
         let first = gate.enter(Instant::now(), &AtomicBool::new(false)).unwrap();
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_server_is_away_one_probes_and_after_the_patience_all_are_told() {
+    fn unreachable_server_is_probed_by_one_caller_then_fails_all() {
         let gate = Gate::new(8, QUICK, Duration::from_millis(50));
         let stop = AtomicBool::new(false);
         assert_eq!(gate.failed("500", false), (false, false));
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_a_limit() {
+    fn backoff_doubles_up_to_a_limit() {
         let backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(30) };
         for (tries, most) in [(1, 1), (2, 2), (5, 16), (6, 30), (60, 30)] {
             let (wait, most) = (backoff.after(tries), Duration::from_secs(most));

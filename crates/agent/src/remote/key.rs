@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What stands in place of a key.
+/// Replaces a key in text.
 const HIDDEN: &str = "[key]";
 
 /// An API key.
@@ -11,18 +11,18 @@ const HIDDEN: &str = "[key]";
 pub struct Key(String);
 
 impl Key {
-    /// From the environment's value, without surrounding blanks; `None` when nothing is left.
+    /// Trims the environment variable's value; `None` if nothing is left.
     pub fn new(value: &str) -> Option<Self> {
         let value = value.trim();
         (!value.is_empty()).then(|| Self(value.to_owned()))
     }
 
-    /// For the request's header, and nowhere else.
+    /// The secret, for the request's header only.
     pub(super) fn expose(&self) -> &str {
         &self.0
     }
 
-    /// `text` without the key: servers quote it in their refusals.
+    /// `text` without the key: servers quote it in their error messages.
     pub(super) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if text.contains(&self.0) {
             Cow::Owned(text.replace(&self.0, HIDDEN))
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_in_its_header_and_in_no_other_text() {
+    fn api_key_is_redacted_in_debug_output_and_text() {
         let key = Key::new(" sk-secret\n").unwrap();
         assert_eq!(key.expose(), "sk-secret", "positive control");
         assert_eq!(format!("{key:?}"), "[key]");

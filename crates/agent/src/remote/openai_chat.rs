@@ -1,12 +1,15 @@
-//! OpenAI's chat completions, and what servers of open models made of it: vLLM, SGLang, llama.cpp,
-//! Ollama and others (`POST /chat/completions`).
+//! OpenAI's chat completions (`POST /chat/completions`), with the extensions of vLLM, SGLang,
+//! llama.cpp, Ollama and others.
 //!
-//! Beyond OpenAI's own description: reasoning in `reasoning_content` (DeepSeek, SGLang, llama.cpp) or
-//! `reasoning` (vLLM, OpenRouter, Ollama), which goes back in the field it came in;
-//! `reasoning_details` (OpenRouter), which goes back word for word; `return_token_ids`,
-//! `prompt_token_ids` and `token_ids` (vLLM, and SGLang where it has them); token ids hidden in the
-//! names of log-probabilities (`token_id:7`, vLLM's `--return-tokens-as-token-ids`);
-//! `meta_info.output_token_logprobs` (SGLang).
+//! Extensions to OpenAI's API:
+//!
+//! - reasoning in `reasoning_content` (DeepSeek, SGLang, llama.cpp) or `reasoning` (vLLM, OpenRouter,
+//!   Ollama), which is sent back in the same field;
+//! - `reasoning_details` (OpenRouter), which is sent back verbatim;
+//! - `return_token_ids`, `prompt_token_ids` and `token_ids` (vLLM, and SGLang if it has them);
+//! - token ids in the names of log-probabilities (`token_id:7`, vLLM's
+//!   `--return-tokens-as-token-ids`);
+//! - `meta_info.output_token_logprobs` (SGLang).
 
 use serde_json::{Map, Value, json};
 use warpwright_record::message::{Message, StopReason, Usage};
@@ -22,7 +25,7 @@ use super::wire::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenAiChat;
 
-/// Fields that hold reasoning, as servers name them.
+/// Names of the field that holds reasoning.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 impl WireFormat for OpenAiChat {
@@ -91,7 +94,7 @@ fn result(shown: &Shown) -> Value {
     json!({ "role": "tool", "tool_call_id": shown.call, "content": shown.text })
 }
 
-/// A message of the model, as it goes back.
+/// A message of the model, as it is sent back.
 fn said(message: &Message) -> Value {
     let calls: Vec<Value> = message
         .calls
@@ -120,17 +123,17 @@ fn said(message: &Message) -> Value {
     said
 }
 
-/// An answer that is being put together.
+/// An answer under construction.
 #[derive(Default)]
 struct Chat {
     answer: Answer,
-    /// By the server's index; text before `done`.
+    /// Calls by the server's index; text before `done`.
     calls: Vec<(u64, AnsweredCall)>,
     finish: Option<String>,
     refusal: String,
     reasoning_field: Option<&'static str>,
     reasoning_details: Vec<Value>,
-    /// Token ids that the names of log-probabilities told.
+    /// Token ids from the names of log-probabilities.
     named_ids: Vec<u32>,
     done: bool,
 }
@@ -327,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_arguments_go_back_as_a_json_text() {
+    fn malformed_arguments_are_sent_back_as_a_json_string() {
         let call = warpwright_record::message::ToolCall {
             id: "1".to_owned(),
             name: "no such tool".to_owned(),

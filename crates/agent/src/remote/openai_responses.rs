@@ -1,8 +1,8 @@
 //! OpenAI's responses (`POST /responses`), used without state on the server (`store: false`).
 //!
-//! Reasoning comes as items with encrypted content, which must come back word for word and in place;
-//! an answer that has some is echoed as its list of items. Tool calls in it are stored as mere
-//! places: the call itself is in the message.
+//! Reasoning arrives as items with encrypted content, which must be sent back verbatim and in
+//! place. An answer with such items is stored as its list of items. Tool calls in that list are
+//! stored as positions only: the call itself is in the message.
 
 use serde_json::{Value, json};
 use warpwright_record::message::{Message, StopReason, Usage};
@@ -97,7 +97,7 @@ impl WireFormat for OpenAiResponses {
     }
 }
 
-/// A message of the model, as it goes back.
+/// A message of the model, as it is sent back.
 fn said(message: &Message) -> Vec<Value> {
     let mut calls = message.calls.iter().map(|call| {
         let arguments = match &call.arguments {
@@ -129,10 +129,10 @@ fn said(message: &Message) -> Vec<Value> {
     items
 }
 
-/// An answer that is being put together.
+/// An answer under construction.
 #[derive(Default)]
 struct Items {
-    /// Finished items by their place.
+    /// Finished items by position.
     done: Vec<(u64, Value)>,
     /// The response of the last event.
     response: Option<Value>,

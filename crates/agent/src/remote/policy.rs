@@ -12,7 +12,7 @@ use super::wire::{Answer, AnsweredCall, Request, Sampling, arguments};
 use crate::policy::{Briefing, Past, Policy, PolicyError, ResumeError};
 use crate::tools::specification::{ToolSpecification, specifications};
 
-/// Share of the context kept free for an answer where no limit is set for it.
+/// Fraction of the context reserved for an answer without a token limit.
 const ANSWER_SHARE: f64 = 0.15;
 
 /// Settings of a remote policy, without its endpoint.
@@ -20,7 +20,7 @@ const ANSWER_SHARE: f64 = 0.15;
 pub struct RemoteSettings {
     /// Its name in records, e.g. `openai:MODEL`.
     pub name: String,
-    /// The model, as its server names it.
+    /// The model's name on its server.
     pub model: String,
     /// Sampling parameters.
     pub sampling: Sampling,
@@ -58,7 +58,7 @@ pub struct RemotePolicy {
     tools: Vec<ToolSpecification>,
     system: String,
     context: Context,
-    /// Tokens of the last message's context and of the message, where the server tells them.
+    /// Tokens of the last message and its context, if the server returns them.
     tokens: Vec<u32>,
 }
 
@@ -113,7 +113,7 @@ impl RemotePolicy {
         Ok(message)
     }
 
-    /// Takes a message into the conversation, one of now or of the record.
+    /// Appends a new or recorded message to the conversation.
     fn remember(&mut self, message: Message) {
         if let Some(tokens) = message.generation.as_ref().and_then(|g| g.tokens.as_ref()) {
             self.tokens.truncate(tokens.kept as usize);
@@ -141,7 +141,7 @@ impl RemotePolicy {
         }
     }
 
-    /// Calls with ids that are unique in the episode, whatever the server made of them.
+    /// Calls with ids that are unique in the episode, regardless of the server's ids.
     fn calls(&self, answered: Vec<AnsweredCall>) -> Vec<ToolCall> {
         let mut taken = BTreeSet::new();
         let mut calls = Vec::with_capacity(answered.len());
@@ -159,7 +159,8 @@ impl RemotePolicy {
         calls
     }
 
-    /// Ids without the context's, or log-probabilities without ids, are of no use for training.
+    /// The tokens of an answer, if the server returned the ids of its context and of its tokens.
+    /// Log-probabilities are kept only if there is one per token.
     fn tokens_of(&self, answer: &Answer) -> Option<Tokens> {
         let context = answer.prompt_ids.as_ref()?;
         if answer.sampled_ids.is_empty() {
@@ -191,7 +192,7 @@ impl Policy for RemotePolicy {
         self.ask()
     }
 
-    /// The past is the context: nothing of it is asked for again.
+    /// The past becomes the context; none of it is requested again.
     fn resume(&mut self, briefing: &Briefing, past: &[Past]) -> Result<Message, ResumeError> {
         self.start(briefing);
         for turn in past {

@@ -31,14 +31,15 @@ pub struct Said {
     pub text: String,
     /// Why it ends.
     pub stop: StopReason,
-    /// Tokens, as the server counts them; dollars where prices are known.
+    /// Token counts of the server; cost if prices are known.
     pub usage: Usage,
     /// Requests sent, the last one included.
     pub attempts: u32,
 }
 
 impl Speaker {
-    /// The endpoint may be shared. Token ids are never requested: no training uses these answers.
+    /// A chat model on an endpoint, which may be shared. Token ids are never requested: no training
+    /// uses these answers.
     pub fn new(endpoint: Arc<Endpoint>, settings: RemoteSettings) -> Self {
         let sampling = Sampling { token_ids: false, ..settings.sampling };
         Self { endpoint, settings: RemoteSettings { sampling, ..settings } }

@@ -1,32 +1,32 @@
-//! Server-sent events, parsed as the bytes come in.
+//! Parser of server-sent events. It works on chunks of any size.
 //!
-//! The grammar is that of the HTML standard, section 9.2 (server-sent events): lines end with LF, CR
-//! or CRLF; a line is `field: value`; an empty line ends an event; lines that begin with a colon are
-//! comments. `id` and `retry` are of no use to a client that never reconnects into a stream.
+//! The grammar is that of the HTML standard, section 9.2 (server-sent events): lines end with LF,
+//! CR or CRLF; a line is `field: value`; an empty line ends an event; lines that begin with a colon
+//! are comments. `id` and `retry` are ignored, because the client never resumes a stream.
 
 use thiserror::Error;
 
-/// Longest line taken, in bytes. One line holds a whole answer in some events.
+/// Maximum bytes of a line. Some events hold a whole answer in one line.
 pub const MAX_LINE_BYTES: usize = 16 << 20;
-/// Most bytes of one event's data.
+/// Maximum bytes of an event's data.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Its type; empty where the server names none.
+    /// Its type; empty if the server names none.
     pub name: String,
-    /// Its data lines, joined by line feeds. Bytes that are no UTF-8 are replaced.
+    /// Its data lines, joined by line feeds. Invalid UTF-8 is replaced.
     pub data: String,
 }
 
-/// A stream that cannot be parsed within bounds.
+/// A stream that exceeds the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SseError {
-    /// A line does not end.
+    /// A line is too long.
     #[error("a line of the stream is longer than {MAX_LINE_BYTES} bytes")]
     Line,
-    /// An event does not end.
+    /// An event is too long.
     #[error("an event of the stream is longer than {MAX_EVENT_BYTES} bytes")]
     Event,
 }
@@ -35,7 +35,7 @@ pub enum SseError {
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     line: Vec<u8>,
-    /// The last line ended with CR: a LF that follows belongs to it.
+    /// Whether the last line ended with CR: a following LF belongs to it.
     after_cr: bool,
     begun: bool,
     name: String,
@@ -44,7 +44,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Takes the next chunk, in whatever size it came; gives the events that ended in it.
+    /// Parses the next chunk, of any size; returns the events that end in it.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, SseError> {
         let mut events = Vec::new();
         let mut rest = chunk;
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_comments_and_every_line_end() {
+    fn fields_comments_and_all_line_endings_are_parsed() {
         let stream = "\u{feff}data: a\ndata:b\r\n\r\n: ping\n\nevent: end\rdata\r\rid: 1\n\n";
         let events = Parser::default().push(stream.as_bytes()).unwrap();
         assert_eq!(events, [event("", "a\nb"), event("end", "")]);
     }
 
     #[test]
-    fn an_event_without_an_empty_line_has_not_ended() {
+    fn event_is_incomplete_without_an_empty_line() {
         assert_eq!(Parser::default().push(b"data: half\n").unwrap(), []);
     }
 

@@ -1,4 +1,4 @@
-//! Wire formats: they turn a conversation into a request, and a stream into an answer.
+//! Wire formats: convert a conversation to a request, and a stream to an answer.
 
 use std::fmt::Debug;
 
@@ -11,28 +11,28 @@ use super::sse;
 use crate::elide::clip_line;
 use crate::tools::specification::ToolSpecification;
 
-/// Bytes of text, reasoning and arguments of one answer, at most.
+/// Maximum bytes of text, reasoning and arguments of one answer.
 pub const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Calls of one answer, at most.
+/// Maximum calls of one answer.
 pub(super) const MAX_CALLS: usize = 256;
-/// Bytes of a server's message that an error keeps, at most.
+/// Maximum bytes of a server's message in an error.
 const MAX_WORDS: usize = 600;
 
-/// One API. Implementations hold no state; what belongs to one answer is in its [`Assembler`].
+/// One API. Implementations hold no state; the state of one answer is in its [`Assembler`].
 pub trait WireFormat: Debug + Send + Sync {
-    /// The URL of a request, given the base URL without a slash at its end.
+    /// The URL of a request, given the base URL without a trailing slash.
     fn url(&self, base: &str) -> String;
 
     /// The headers with the key, and other headers that the format requires.
     fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
 
-    /// The request's body, asking for a stream.
+    /// The request's body, which requests a stream.
     fn body(&self, request: &Request<'_>) -> Value;
 
     /// A new assembler of a streamed answer.
     fn assembler(&self) -> Box<dyn Assembler>;
 
-    /// Reads an answer that is not streamed, from servers without streaming.
+    /// Reads an unstreamed answer, from servers without streaming.
     fn whole(&self, body: &Value) -> Result<Answer, WireError>;
 }
 
@@ -41,14 +41,14 @@ pub trait Assembler {
     /// Adds an event; `true` after the last one.
     fn event(&mut self, event: &sse::Event) -> Result<bool, WireError>;
 
-    /// The answer, when the stream has ended.
+    /// The answer, after the stream has ended.
     fn finish(self: Box<Self>) -> Result<Answer, WireError>;
 }
 
 /// A request, independent of the format.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The model, as its server names it.
+    /// The model's name on its server.
     pub model: &'a str,
     /// The system prompt.
     pub system: &'a str,
@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub entries: &'a [Entry],
     /// The tools.
     pub tools: &'a [ToolSpecification],
-    /// How to sample.
+    /// Sampling parameters.
     pub sampling: &'a Sampling,
 }
 
@@ -87,9 +87,9 @@ pub struct Shown {
 pub struct Sampling {
     /// Temperature.
     pub temperature: Option<f64>,
-    /// Tokens of one answer, at most, reasoning included.
+    /// Maximum tokens of one answer, including reasoning.
     pub max_output_tokens: Option<u64>,
-    /// Reasoning effort, as the server names it, e.g. `high`.
+    /// Reasoning effort in the server's terms, e.g. `high`.
     pub reasoning_effort: Option<String>,
     /// Whether to request token ids and log-probabilities.
     pub token_ids: bool,
@@ -120,7 +120,7 @@ pub struct Answer {
     pub logprobs: Vec<f32>,
 }
 
-/// A call as it came: its id may be missing or used before.
+/// A call as received: its id may be missing or a duplicate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnsweredCall {
     /// The server's id.
@@ -131,7 +131,7 @@ pub struct AnsweredCall {
     pub arguments: String,
 }
 
-/// Why an answer could not be put together.
+/// Why an answer could not be assembled.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The stream ended before the answer did.
@@ -143,13 +143,13 @@ pub enum WireError {
     /// The server reported an error within its answer.
     #[error("the server reported an error: {0}")]
     Server(String),
-    /// More than a client takes.
+    /// It exceeds the size limit.
     #[error("the answer is larger than {MAX_ANSWER_BYTES} bytes")]
     TooLarge,
 }
 
 impl Answer {
-    /// Refuses what is larger than any answer should be.
+    /// Refuses an answer that exceeds the size limit.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let calls: usize = self.calls.iter().map(|c| c.arguments.len() + c.name.len()).sum();
         let bytes = self.text.len() + self.reasoning.len() + calls;
@@ -160,7 +160,7 @@ impl Answer {
     }
 }
 
-/// The arguments of a call: what the JSON text says, or the text itself where it is no JSON.
+/// The arguments of a call: the parsed JSON, or the text itself if it is not JSON.
 pub(super) fn arguments(text: &str) -> Value {
     if text.trim().is_empty() {
         return Value::Object(serde_json::Map::new());
@@ -168,7 +168,7 @@ pub(super) fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// A tool's name as servers accept it. A model may have said something else.
+/// A tool's name in a form that servers accept; a model may have used any text.
 pub(super) fn tool_name(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
     let name: String = name.chars().take(64).map(allowed).collect();
@@ -181,7 +181,7 @@ pub(super) fn json(text: &str) -> Result<Value, WireError> {
         .map_err(|error| WireError::Garbage(format!("{error} in {}", clip_line(text, 120))))
 }
 
-/// What a server says went wrong, from the body of an error in any of the formats.
+/// The server's error message, from the body of an error in any of the formats.
 pub(super) fn words(body: &str) -> String {
     let text = serde_json::from_str::<Value>(body).ok().and_then(|body| error_words(&body));
     let text = text.unwrap_or_else(|| body.to_owned());
@@ -206,17 +206,17 @@ pub(super) fn error_words(body: &Value) -> Option<String> {
     })
 }
 
-/// A text field; empty where there is none.
+/// A text field; empty if missing.
 pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A count; 0 where there is none.
+/// A count; 0 if missing.
 pub(super) fn count(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The elements of an array; none where it is missing or null.
+/// The elements of an array; empty if it is missing or null.
 pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -228,14 +228,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_json_or_the_text_itself() {
+    fn invalid_json_arguments_are_kept_as_text() {
         assert_eq!(arguments(r#"{"command": "ls"}"#), json!({"command": "ls"}));
         assert_eq!(arguments(" "), json!({}));
         assert_eq!(arguments("{\"command\": \"l"), json!("{\"command\": \"l"));
     }
 
     #[test]
-    fn a_servers_words_are_found_in_every_form_and_bounded() {
+    fn error_message_is_found_in_every_format_and_truncated() {
         assert_eq!(words(r#"{"error":{"message":"no","type":"bad","code":null}}"#), "bad: no");
         assert_eq!(words(r#"{"error":"no"}"#), "no");
         assert_eq!(words(r#"{"detail":[{"msg":"no"}]}"#), r#"[{"msg":"no"}]"#);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_cannot_exist_gets_a_name_that_servers_accept() {
+    fn invalid_tool_name_is_replaced_with_an_accepted_one() {
         assert_eq!(tool_name("Bash"), "Bash");
         assert_eq!(tool_name("rm -rf é"), "rm_-rf__");
         assert_eq!(tool_name(""), "_");

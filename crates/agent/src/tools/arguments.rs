@@ -1,4 +1,4 @@
-//! What each tool takes. The types are the schema that a language model is given.
+//! Arguments of each tool. The types define the schema that a language model sees.
 //!
 //! Names of tools and arguments are those that language models know from coding agents.
 
@@ -9,7 +9,7 @@ use warpwright_record::message::ToolCall;
 
 /// Runs a command in the episode's shell.
 pub const BASH: &str = "Bash";
-/// Shows what a background command printed.
+/// Shows the output of a background command.
 pub const BASH_OUTPUT: &str = "BashOutput";
 /// Ends a background command.
 pub const KILL_BASH: &str = "KillBash";
@@ -25,7 +25,7 @@ pub const MULTI_EDIT: &str = "MultiEdit";
 pub const GLOB: &str = "Glob";
 /// Finds text in files.
 pub const GREP: &str = "Grep";
-/// Keeps the list of what is to be done.
+/// Keeps the to-do list.
 pub const TODO_WRITE: &str = "TodoWrite";
 
 /// Arguments of `Bash`.
@@ -40,10 +40,10 @@ pub struct Bash {
     /// What the command is for, in a few words; for readers of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Answer at once and let the command go on; BashOutput shows what it prints.
+    /// Return at once and keep the command running; BashOutput shows its output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub run_in_background: bool,
-    /// First end the shell with everything it started, and start a new one.
+    /// First end the shell and all its processes, and start a new one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart: bool,
 }
@@ -54,7 +54,7 @@ pub struct Bash {
 pub struct BashOutput {
     /// The background command, e.g. `bash_1`.
     pub bash_id: String,
-    /// Regular expression: only lines that match are shown; the others are passed over for good.
+    /// Regular expression: only matching lines are shown; the others are discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
 }
@@ -76,7 +76,7 @@ pub struct Read {
     /// First line to show, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Most lines to show.
+    /// Maximum number of lines to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
@@ -85,7 +85,7 @@ pub struct Read {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Write {
-    /// File to write, relative to the workspace. Missing folders are made.
+    /// File to write, relative to the workspace. Missing folders are created.
     pub file_path: String,
     /// The whole new contents.
     pub content: String,
@@ -97,9 +97,9 @@ pub struct Write {
 pub struct Edit {
     /// File to change, relative to the workspace.
     pub file_path: String,
-    /// Text to replace, exactly as it stands in the file.
+    /// Text to replace, exactly as in the file.
     pub old_string: String,
-    /// Text to put in its place.
+    /// Replacement text.
     pub new_string: String,
     /// Replace every occurrence instead of requiring exactly one.
     #[serde(default)]
@@ -110,9 +110,9 @@ pub struct Edit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
-    /// Text to replace, exactly as the replacements before this one left it.
+    /// Text to replace, exactly as it is after the previous replacements.
     pub old_string: String,
-    /// Text to put in its place.
+    /// Replacement text.
     pub new_string: String,
     /// Replace every occurrence instead of requiring exactly one.
     #[serde(default)]
@@ -125,7 +125,7 @@ pub struct Replacement {
 pub struct MultiEdit {
     /// File to change, relative to the workspace.
     pub file_path: String,
-    /// What to replace, in this order.
+    /// Replacements, applied in this order.
     pub edits: Vec<Replacement>,
 }
 
@@ -135,12 +135,12 @@ pub struct MultiEdit {
 pub struct Glob {
     /// Pattern for paths below `path`, e.g. `**/*.cu`.
     pub pattern: String,
-    /// Folder to look in, relative to the workspace; the whole workspace when left out.
+    /// Folder to search, relative to the workspace; default: the whole workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
-/// What `Grep` shows.
+/// Output of `Grep`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {
@@ -159,13 +159,13 @@ pub enum OutputMode {
 pub struct Grep {
     /// Regular expression, matched line by line.
     pub pattern: String,
-    /// File or folder to search, relative to the workspace; the whole workspace when left out.
+    /// File or folder to search, relative to the workspace; default: the whole workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Only files whose path or name matches this pattern, e.g. `*.cu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
-    /// What to show: `files_with_matches` when left out.
+    /// Output mode; default: `files_with_matches`.
     #[serde(default)]
     pub output_mode: OutputMode,
     /// Ignore case.
@@ -183,39 +183,39 @@ pub struct Grep {
     /// Lines to show before and after each match; with `content` only.
     #[serde(default, rename = "-C", skip_serializing_if = "Option::is_none")]
     pub context: Option<u32>,
-    /// Show only so many lines or entries.
+    /// Maximum number of lines or entries to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_limit: Option<u32>,
 }
 
-/// How far a thing to do has come.
+/// Status of a to-do entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TodoStatus {
-    /// Not begun.
+    /// Not started.
     #[default]
     Pending,
-    /// Being done; at most one is.
+    /// In progress; at most one entry is.
     InProgress,
     /// Done.
     Completed,
 }
 
-/// One thing to do.
+/// An entry of the to-do list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Todo {
-    /// What is to be done.
+    /// The work to do.
     pub content: String,
-    /// How far it has come.
+    /// Its status.
     pub status: TodoStatus,
-    /// The same while it is being done, e.g. `Fusing the epilogue`.
+    /// Description while in progress, e.g. `Fusing the epilogue`.
     #[serde(default, rename = "activeForm", skip_serializing_if = "Option::is_none")]
     pub active_form: Option<String>,
-    /// Kept for policies that number their entries.
+    /// Accepted from policies that number their entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Kept for policies that rank their entries.
+    /// Accepted from policies that rank their entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
 }
@@ -224,7 +224,7 @@ pub struct Todo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TodoWrite {
-    /// The whole list; it replaces the one before.
+    /// The whole list; it replaces the previous one.
     pub todos: Vec<Todo>,
 }
 

@@ -11,16 +11,16 @@ use crate::elide::clip_line;
 use crate::tools::arguments::{Edit, MultiEdit, Read, Replacement, Write};
 use crate::workspace::{JAILED_PATH, Workspace};
 
-/// Lines that Read shows when not told otherwise.
+/// Default number of lines that Read shows.
 const DEFAULT_LINES: u64 = 2_000;
-/// Bytes of one line that Read shows.
+/// Maximum bytes of one line that Read shows.
 const MAX_LINE_BYTES: usize = 2_000;
-/// Edits in one call of MultiEdit.
+/// Maximum edits in one call of MultiEdit.
 const MAX_EDITS: usize = 100;
-/// Bytes of one answer.
+/// Maximum bytes of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// The answer of a file tool: text, or why there is none.
+/// The answer of a file tool: text, or the reason why there is none.
 pub(crate) type Answer = Result<String, NoAnswer>;
 
 /// Why a file tool failed.
@@ -44,12 +44,12 @@ impl From<FileError> for NoAnswer {
     }
 }
 
-/// The files a policy has seen: a file that exists may be written only after that.
+/// The files that a policy has read: an existing file may be written only after that.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Mutex<BTreeSet<String>>);
 
 impl Seen {
-    /// Marks a path as seen, as the calls of a recorded episode did.
+    /// Marks a path as read, as the calls of a recorded episode did.
     pub(crate) fn mark(&self, workspace: &Workspace, path: &str) {
         if let Ok(path) = relative(workspace, path) {
             self.paths().insert(path);
@@ -97,8 +97,7 @@ pub(crate) fn write(workspace: &Workspace, seen: &Seen, arguments: &Write) -> An
     let path = writable(workspace, &arguments.file_path)?;
     if workspace.files().exists(&path) && !seen.paths().contains(&path) {
         return Err(format!(
-            "failed to write {path}: it exists and has not been read; read it first, so that \
-             nothing is lost unseen"
+            "failed to write {path}: it exists and has not been read; read it first"
         )
         .into());
     }
@@ -150,7 +149,7 @@ fn editable(workspace: &Workspace, seen: &Seen, given: &str) -> Result<String, S
     Ok(path)
 }
 
-/// The text after a replacement, and how many there were.
+/// The text after a replacement, and the number of replacements.
 fn replaced(text: &str, edit: &Replacement) -> Result<(String, usize), String> {
     let (old, new) = (edit.old_string.as_str(), edit.new_string.as_str());
     if old.is_empty() {
@@ -196,8 +195,8 @@ fn writable(workspace: &Workspace, given: &str) -> Result<String, String> {
     Ok(path)
 }
 
-/// A path as the policy gives it, relative to the workspace. Absolute paths are taken when they
-/// name the workspace, inside the jail or out.
+/// A policy's path, relative to the workspace. Absolute paths are accepted if they name the
+/// workspace, inside or outside the jail.
 pub(crate) fn relative(workspace: &Workspace, given: &str) -> Result<String, String> {
     let outside = workspace.path().to_string_lossy();
     let inside = [JAILED_PATH, outside.as_ref()]
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_numbers_lines_and_says_how_to_go_on() {
+    fn read_numbers_lines_and_gives_the_next_offset() {
         let mut scene = Scene::new();
         scene.write("notes", "one\ntwo\nthree\nfour\n").unwrap();
         insta::assert_snapshot!(scene.read("notes", Some(2), Some(2)).unwrap(), @r"
@@ -274,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_file_is_not_overwritten_unseen() {
+    fn unread_file_cannot_be_overwritten() {
         let mut scene = Scene::new();
         scene.workspace.files().write("kernels/a.cu", b"old").unwrap();
-        insta::assert_snapshot!(scene.write("kernels/a.cu", "new").unwrap_err(), @"failed to write kernels/a.cu: it exists and has not been read; read it first, so that nothing is lost unseen");
+        insta::assert_snapshot!(scene.write("kernels/a.cu", "new").unwrap_err(), @"failed to write kernels/a.cu: it exists and has not been read; read it first");
         assert!(scene.edit("kernels/a.cu", "old", "new", false).is_err());
         scene.read("kernels/a.cu", None, None).unwrap();
         insta::assert_snapshot!(scene.write("kernels/a.cu", "new\n").unwrap(), @"wrote kernels/a.cu: 1 lines, 4 bytes");
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn several_edits_are_made_in_order_or_not_at_all() {
+    fn multi_edit_applies_all_edits_in_order_or_none() {
         let mut scene = Scene::new();
         scene.write("kernels/a.cu", "a b\n").unwrap();
         let multi = |scene: &Scene, edits: &[(&str, &str)]| {
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_that_would_grow_the_file_beyond_all_bounds_is_refused_before_it_is_made() {
+    fn oversized_edit_result_is_refused_before_allocation() {
         let mut scene = Scene::new();
         scene.write("kernels/a.cu", &"x".repeat(4 << 20)).unwrap();
         let refused = scene.edit("kernels/a.cu", "x", &"y".repeat(1 << 20), true).unwrap_err();
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_files_can_be_read_and_not_changed() {
+    fn read_only_files_can_be_read_but_not_changed() {
         let mut scene = Scene::new();
         for path in ["SKILL.md", "model.py", "binding.cpp", "utils/verification.py", "utils/new.py"]
         {
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn links_planted_by_the_shell_lead_nowhere() {
+    fn symlinks_made_in_the_shell_are_refused() {
         let mut scene = Scene::new();
         let root = scene.workspace.path().to_owned();
         fs_err::write(root.parent().unwrap().join("secret"), "secret").unwrap();

@@ -1,5 +1,5 @@
-//! Policies that mean harm, at the level of tools. Each attack ends with a result, the episode goes
-//! on, and the host is untouched; each has its positive control.
+//! Tests of malicious policies, at the level of tools. After each attack the tool returns a result,
+//! the episode continues, and the host is unaffected. Each attack has its positive control.
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::AtomicBool;
@@ -58,7 +58,7 @@ impl Toolbox<'_> {
 }
 
 #[test]
-fn nothing_of_the_host_is_reached_by_path_link_or_process() {
+fn host_is_unreachable_by_path_symlink_or_process() {
     let scene = Scene::new();
     let tools = scene.tools();
     let secret = scene.folder.path().join("secret");
@@ -115,7 +115,7 @@ fn nothing_of_the_host_is_reached_by_path_link_or_process() {
 }
 
 #[test]
-fn the_compilers_are_there() {
+fn compilers_work_in_the_jail() {
     let scene = Scene::new();
     let tools = scene.tools();
     let compiled = tools.sh("echo 'int main() { return 0; }' > /tmp/a.cc && g++ -o /tmp/a /tmp/a.cc && /tmp/a && echo ran");
@@ -148,7 +148,7 @@ fn the_compilers_are_there() {
 }
 
 #[test]
-fn forged_scripts_change_no_verdict() {
+fn forged_scripts_give_no_verdict() {
     let scene = Scene::new();
     let tools = scene.tools();
     scene.workspace.files().write("model_new.py", b"new").unwrap();
@@ -164,7 +164,7 @@ fn forged_scripts_change_no_verdict() {
 }
 
 #[test]
-fn another_episodes_workspace_cannot_be_seen() {
+fn workspace_of_another_episode_is_invisible() {
     let (mine, other) = (Scene::new(), Scene::new());
     let (my_tools, other_tools) = (mine.tools(), other.tools());
     other_tools.sh("echo theirs > kernels/theirs.cu; echo theirs > /tmp/theirs; sleep 1000 & true");
@@ -187,7 +187,7 @@ fn another_episodes_workspace_cannot_be_seen() {
 }
 
 #[test]
-fn the_disk_is_not_filled() {
+fn disk_use_is_bounded() {
     let scene = Scene::new();
     let tools = scene.tools();
     let honest = tools.sh("truncate -s 1M file && fallocate -l 1M /tmp/file && echo made");
@@ -221,7 +221,7 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn a_fork_bomb_stays_in_its_jail_and_is_ended() {
+fn fork_bomb_is_bounded_and_ended_by_restart() {
     let scene = Scene::new();
     let tools = scene.tools();
     let seconds = unique_seconds();
@@ -236,7 +236,7 @@ fn a_fork_bomb_stays_in_its_jail_and_is_ended() {
 }
 
 #[test]
-fn output_without_end_is_bounded_in_time_and_memory() {
+fn endless_output_is_bounded_in_time_and_memory() {
     let scene = Scene::new();
     let tools = scene.tools();
     for flood in ["yes flood", "cat /dev/urandom", "(yes flood &); yes flood >&2"] {
@@ -251,7 +251,7 @@ fn output_without_end_is_bounded_in_time_and_memory() {
 }
 
 #[test]
-fn requests_to_the_judge_without_end_are_cut_short() {
+fn judge_requests_per_call_are_limited() {
     let scene = Scene::new();
     let tools = scene.tools();
     scene.workspace.files().write("model_new.py", b"new").unwrap();
@@ -268,7 +268,7 @@ fn requests_to_the_judge_without_end_are_cut_short() {
 }
 
 #[test]
-fn the_descriptors_of_the_protocol_give_nothing_away() {
+fn attacks_on_protocol_descriptors_forge_no_output() {
     let scene = Scene::new();
     let tools = scene.tools();
     let attacks = [
@@ -298,7 +298,7 @@ fn the_descriptors_of_the_protocol_give_nothing_away() {
 }
 
 #[test]
-fn no_process_and_no_file_is_left() {
+fn dropping_the_tools_leaves_no_process_and_no_file() {
     let seconds = unique_seconds();
     let folder = {
         let scene = Scene::new();

@@ -28,15 +28,15 @@ use crate::tools::shell::{MAX_COMMAND_BYTES, Order, Session, Shell, ShellError};
 use crate::tools::specification::{parse, unknown_tool};
 use crate::workspace::Workspace;
 
-/// Time a command has when the policy does not say: profiling compiles the baselines once.
+/// Default timeout of a command: profiling compiles the baselines once.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(5);
-/// Least time a command has.
+/// Minimum timeout of a command.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most time a policy may ask for.
+/// Maximum timeout that a policy may request.
 pub const MAX_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Runs the calls of one episode. Calls may run at the same time; two of Bash wait for each other.
-/// Dropping it ends the episode's shell with everything in it.
+/// Runs the calls of one episode. Calls may run concurrently; calls of Bash run one at a time.
+/// Dropping the toolbox ends the episode's shell and all its processes.
 pub struct Toolbox<'a> {
     workspace: &'a Workspace,
     session: Session<'a>,
@@ -104,7 +104,7 @@ impl<'a> Toolbox<'a> {
         }
     }
 
-    /// Runs one call. `until` is when the episode's time is over.
+    /// Runs one call. `until` is the end of the episode's time budget.
     pub fn run(
         &self,
         call: &ToolCall,

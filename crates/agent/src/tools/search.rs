@@ -13,26 +13,26 @@ use crate::tools::arguments::{Glob, Grep, OutputMode};
 use crate::tools::files::{Answer, NoAnswer, relative};
 use crate::workspace::Workspace;
 
-/// Paths that Glob lists.
+/// Maximum paths that Glob lists.
 const MAX_PATHS: usize = 100;
-/// Lines or entries that Grep shows.
+/// Maximum lines or entries that Grep shows.
 const MAX_LINES: usize = 2_000;
-/// Lines of context on either side.
+/// Maximum lines of context on either side.
 const MAX_CONTEXT: u32 = 50;
-/// Bytes of one answer.
+/// Maximum bytes of one answer.
 const MAX_ANSWER_BYTES: usize = 30_000;
-/// Bytes that one search reads.
+/// Maximum bytes that one search reads.
 const MAX_READ_BYTES: u64 = 64 << 20;
-/// Bytes of one line that are searched, and that are shown.
+/// Maximum bytes of one line that are searched, and that are shown.
 const MAX_LINE_BYTES: usize = 64 << 10;
 const MAX_SHOWN_BYTES: usize = 500;
-/// Time of one search.
+/// Time limit of one search.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Longest pattern, and size of the automaton it may become.
+/// Maximum bytes of a pattern, and size limit of its automaton.
 const MAX_PATTERN_BYTES: usize = 4_000;
 const MAX_AUTOMATON_BYTES: usize = 256 << 10;
 
-/// Lists files by pattern, the most recently changed first.
+/// Lists files by pattern, the most recently modified first.
 pub(crate) fn glob(workspace: &Workspace, arguments: &Glob) -> Answer {
     let base = folder(workspace, arguments.path.as_deref())?;
     let matcher = path_pattern(&arguments.pattern)?;
@@ -52,7 +52,7 @@ pub(crate) fn glob(workspace: &Workspace, arguments: &Glob) -> Answer {
         let _ = writeln!(text, "[{} more; give a narrower pattern]", total - MAX_PATHS);
     }
     if cut {
-        text.push_str("[not all folders were looked at: too many names, or too deep]\n");
+        text.push_str("[not all folders were searched: too many names, or too deep]\n");
     }
     Ok(elide_middle(&text, MAX_ANSWER_BYTES))
 }
@@ -73,7 +73,7 @@ pub(crate) fn grep(workspace: &Workspace, arguments: &Grep) -> Answer {
     let mut search = Search::new(&regex, arguments);
     let walk = workspace.files().walk(&base)?;
     if walk.cut {
-        search.notes.push("not all folders were looked at: too many names, or too deep");
+        search.notes.push("not all folders were searched: too many names, or too deep");
     }
     for entry in walk.files.iter().filter(|entry| named(entry)) {
         if entry.bytes > MAX_FILE_BYTES {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_found_with_what_was_asked_for_around_it() {
+    fn grep_shows_the_requested_context() {
         let (_folder, workspace) = scene();
         let ask = |grep_for: Grep| told(grep(&workspace, &grep_for)).unwrap();
         let plain = Grep { pattern: "launch".into(), ..Grep::default() };
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_leaves_the_workspace() {
+    fn glob_and_grep_stay_within_the_workspace() {
         let (folder, workspace) = scene();
         fs_err::create_dir(folder.path().join("other")).unwrap();
         fs_err::write(folder.path().join("other/secret.cu"), "launch secret").unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_made_to_be_slow_is_not() {
+    fn pathological_regex_is_bounded_in_time() {
         let (_folder, workspace) = scene();
         workspace.files().write("long", &vec![b'a'; 1 << 20]).unwrap();
         let begun = Instant::now();

@@ -1,9 +1,9 @@
-//! The episode's shell: one bash in one jail, from the first command to the last.
+//! The episode's shell: one bash in one jail for the whole episode.
 //!
 //! Inside: the workspace (its read-only part mounted read-only), the interpreter and compilers
-//! read-only, a private `/tmp`, no network, no GPU. What a command sets lasts until the episode ends,
-//! or until the shell does; then the answer says what was lost. How a command and the next are kept
-//! apart: `docs/decisions/0006-persistent-shell.md`.
+//! read-only, a private `/tmp`, no network, no GPU. Shell state lasts until the episode or the
+//! shell ends; if the shell ends, the answer names the lost state.
+//! `docs/decisions/0006-persistent-shell.md` explains how commands are separated from one another.
 
 mod capped;
 mod disk;
@@ -27,23 +27,23 @@ use crate::tools::shell::job::Jobs;
 use crate::tools::shell::live::{End, Live, new_mark};
 use crate::workspace::{JAILED_PATH, READ_ONLY, Workspace};
 
-/// Most bytes of output that a policy sees of one command.
+/// Maximum bytes of one command's output that a policy sees.
 pub const MAX_OUTPUT_BYTES: usize = 30_000;
-/// Longest command line.
+/// Maximum bytes of a command line.
 pub const MAX_COMMAND_BYTES: usize = 128 << 10;
-/// Largest file a command may write: the workspace lies on the user's disk.
+/// Maximum size of a file that a command writes: the workspace is on the user's disk.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// `/tmp`, home and `/dev/shm`, each.
+/// Size limit of `/tmp`, home and `/dev/shm`, each.
 const MAX_TMP_BYTES: u64 = 1 << 30;
-/// Processes and threads in the shell's jail.
+/// Maximum processes and threads in the shell's jail.
 const MAX_PROCESSES: u32 = 512;
 /// Default memory limit of the shell's jail: half of the machine's memory, at most this.
 const MAX_MEMORY_BYTES: u64 = 16 << 30;
 /// Lifetime of a shell whose episode has no time budget.
 const LONGEST_LIFE: Duration = Duration::from_hours(24 * 7);
-/// How long a shell may outlive its episode.
+/// Maximum time that a shell may outlive its episode.
 const GRACE: Duration = Duration::from_mins(1);
-/// The judge's socket, where the jail can give it a name of its own.
+/// The path of the judge's socket in a jail that can rename mounts.
 const SOCKET_PATH: &str = "/run/warpwright/judge.sock";
 /// The state that is lost with a shell.
 const LOST: &str = "variables, functions and the working directory are gone";
@@ -53,7 +53,7 @@ const LOST: &str = "variables, functions and the working directory are gone";
 pub struct Provision {
     /// Interpreter with torch; `python3` inside.
     pub python: Option<PathBuf>,
-    /// Folders shown read-only under their own names, e.g. a CUDA toolkit.
+    /// Folders mounted read-only under their own names, e.g. a CUDA toolkit.
     pub folders: Vec<PathBuf>,
     /// Folders searched for programs before the system's.
     pub path: Vec<PathBuf>,
@@ -85,7 +85,7 @@ pub enum ShellError {
     /// The jail failed.
     #[error(transparent)]
     Jail(#[from] JailError),
-    /// The judge's socket, or another descriptor of the shell, could not be made.
+    /// The judge's socket, or another descriptor of the shell, could not be created.
     #[error("failed to make the sockets and pipes of the shell: {0}")]
     Socket(std::io::Error),
     /// The shell did not start.
@@ -99,7 +99,7 @@ pub enum ShellError {
 }
 
 impl Shell {
-    /// Commands run in `jail`.
+    /// A shell factory whose commands run in `jail`.
     pub fn new(jail: Jail, mut provision: Provision) -> Self {
         provision.python = provision.python.map(|python| mountable(&python));
         provision.memory_bytes = provision.memory_bytes.or_else(default_memory);
@@ -150,8 +150,8 @@ impl Shell {
     }
 }
 
-/// An interpreter's path without `..`, which a mount's name may not hold. A virtual environment is known by
-/// the link to its interpreter, so only the folder is resolved.
+/// An interpreter's path without `..`, which a mount's name may not contain. A virtual environment
+/// is identified by the link to its interpreter, so only the folder is resolved.
 pub(crate) fn mountable(python: &Path) -> PathBuf {
     let folder = python.parent().and_then(|folder| fs_err::canonicalize(folder).ok());
     match (folder, python.file_name()) {
@@ -160,8 +160,8 @@ pub(crate) fn mountable(python: &Path) -> PathBuf {
     }
 }
 
-/// Where the interpreter's environment keeps `cuobjdump`: Triton, which comes with torch, brings one,
-/// and the compilers from PyPI do not.
+/// Folder with `cuobjdump` in the interpreter's environment: Triton, which torch installs, includes
+/// it, and the compilers from PyPI do not.
 fn bundled_tools(python: &Path) -> Option<PathBuf> {
     let libraries = fs_err::read_dir(python.parent()?.parent()?.join("lib")).ok()?;
     let folder = "site-packages/triton/backends/nvidia/bin";
@@ -177,7 +177,7 @@ fn default_memory() -> Option<u64> {
     Some((kib * 1024 / 2).min(MAX_MEMORY_BYTES))
 }
 
-/// The shell of one episode, started when it is first needed. Dropping it ends everything in it.
+/// The shell of one episode, started on first use. Dropping it ends all its processes.
 pub(crate) struct Session<'a> {
     shell: &'a Shell,
     workspace: &'a Workspace,
@@ -185,7 +185,7 @@ pub(crate) struct Session<'a> {
     stop: &'a AtomicBool,
     live: Mutex<Option<Live>>,
     pub(crate) jobs: Jobs,
-    /// Commands were run in another process, whose shell is gone; said once.
+    /// Commands ran in another process, whose shell is gone; reported once.
     forgotten: AtomicBool,
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct Session<'a> {
 pub(crate) struct Order<'a> {
     pub(crate) command: &'a str,
     pub(crate) timeout: Duration,
-    /// When the episode's time is over.
+    /// End of the episode's time budget.
     pub(crate) until: Option<Instant>,
     pub(crate) background: bool,
     pub(crate) restart: bool,
@@ -211,7 +211,7 @@ impl<'a> Session<'a> {
         Self { shell, workspace, judge, stop, live, jobs, forgotten }
     }
 
-    /// Takes note of a command that a recorded episode ran.
+    /// Records a command that a recorded episode ran.
     pub(crate) fn recall(&self, in_background: bool) {
         self.forgotten.store(true, Ordering::SeqCst);
         if in_background {
@@ -255,7 +255,7 @@ impl<'a> Session<'a> {
         Ok(ran)
     }
 
-    /// Makes sure that there is a shell; says what was lost if there had been another.
+    /// Ensures that a shell runs; adds a notice of the lost state if it replaces another.
     fn revive(
         &self,
         slot: &mut Option<Live>,
@@ -291,7 +291,7 @@ impl<'a> Session<'a> {
         Ok(lost)
     }
 
-    /// Runs a command until it ends. True when the shell is over.
+    /// Runs a command until it ends. Returns true if the shell has ended.
     fn foreground(
         &self,
         live: &mut Live,
@@ -317,7 +317,7 @@ impl<'a> Session<'a> {
         Ok((Ran { status, text, judged, findings, unavailable }, is_over))
     }
 
-    /// Starts a command and lets it go on.
+    /// Starts a command in the background.
     fn background(
         &self,
         live: &mut Live,
@@ -350,7 +350,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Status and notes of an end; true when the shell with everything in it is over.
+/// Status and notes of a command's end; true if the shell and all its processes have ended.
 fn tell(end: &End, timeout: Duration, output: &str, notes: &mut Vec<String>) -> (ToolStatus, bool) {
     let seconds = timeout.as_secs_f64();
     let everything = format!(
@@ -368,7 +368,7 @@ fn tell(end: &End, timeout: Duration, output: &str, notes: &mut Vec<String>) -> 
         }
         End::Stopped => {
             notes.insert(0, format!(
-                "stopped after {seconds} s; what it waited for was killed, and the shell goes on"
+                "stopped after {seconds} s; the running command was killed, and the shell continues"
             ));
             return (ToolStatus::TimedOut, false);
         }
@@ -376,8 +376,8 @@ fn tell(end: &End, timeout: Duration, output: &str, notes: &mut Vec<String>) -> 
             notes.insert(
                 0,
                 format!(
-                    "stopped after {seconds} s; the shell did not come back and was killed with \
-                 everything below it; the next command starts a new one: {LOST}"
+                    "stopped after {seconds} s; the shell did not respond and was killed with \
+                 all its processes; the next command starts a new one: {LOST}"
                 ),
             );
             return (ToolStatus::TimedOut, false);
@@ -407,7 +407,7 @@ fn words(outcome: Outcome) -> String {
     match outcome {
         Outcome::Exited(code) => format!("it exited with code {code}"),
         Outcome::Signalled(signal) => format!("killed by signal {signal}"),
-        Outcome::DeadlineExceeded => "the time of its episode is over".to_owned(),
+        Outcome::DeadlineExceeded => "the time budget of its episode is used up".to_owned(),
         Outcome::CpuExceeded => "too much CPU time".to_owned(),
         Outcome::OutOfMemory => "killed: out of memory".to_owned(),
         Outcome::Killed => "killed".to_owned(),

@@ -33,18 +33,18 @@ pub fn specifications() -> Vec<ToolSpecification> {
         tool::<Bash>(
             BASH,
             "Run a command in the episode's bash. The working directory, variables, functions and \
-             background jobs last from call to call; standard input is empty. There is no network \
+             background jobs persist between calls; standard input is empty. There is no network \
              and no GPU here: building, verification and profiling are requests to the judge (see \
-             SKILL.md), made by a command that is waited for. A command that runs into its timeout \
-             (default 300000, at most 1800000 ms) is killed and the shell goes on. Output over \
-             30000 bytes loses its middle.",
+             SKILL.md), made by a foreground command. A command that exceeds its timeout (default \
+             300000, at most 1800000 ms) is killed and the shell continues. Output over 30000 bytes \
+             loses its middle.",
         ),
         tool::<BashOutput>(
             BASH_OUTPUT,
-            "Show what a background command has printed since it was last asked, and whether it \
-             still runs.",
+            "Show the output of a background command since the last call, and whether it still \
+             runs.",
         ),
-        tool::<KillBash>(KILL_BASH, "End a background command with everything it started."),
+        tool::<KillBash>(KILL_BASH, "End a background command and all processes it started."),
         tool::<Read>(READ, "Read a text file of the workspace with line numbers."),
         tool::<Write>(
             WRITE,
@@ -72,20 +72,20 @@ pub fn specifications() -> Vec<ToolSpecification> {
         ),
         tool::<TodoWrite>(
             TODO_WRITE,
-            "Keep the list of what is to be done. Each call gives the whole list; at most one \
+            "Keep the to-do list. Each call gives the whole list; at most one \
              entry is in progress.",
         ),
     ]
 }
 
-/// Reads a call's arguments. A JSON text in place of an object is taken for the object it holds, and
-/// a null for an argument that was left out: language models write both.
+/// Reads a call's arguments. Language models sometimes send a JSON text instead of an object, and
+/// null instead of omitting an argument; both are accepted.
 pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(call: &ToolCall) -> Result<T, NoAnswer> {
     let mut given = match &call.arguments {
         Value::String(text) => match serde_json::from_str::<Value>(text) {
             Ok(inner) => inner,
             Err(error) => {
-                let why = format!("they are a text, and not of JSON: {error}");
+                let why = format!("they are a text that is not JSON: {error}");
                 return Err(mistaken::<T>(call, &why));
             }
         },
@@ -164,9 +164,9 @@ pub(crate) fn unknown_tool(name: &str) -> NoAnswer {
         .map(|known| (distance(&plain(known), &plain(&clip_line(name, 64))), known))
         .min()
         .filter(|(distance, _)| *distance <= 2);
-    let hint = near.map_or_else(String::new, |(_, known)| format!("; {known} is near"));
+    let hint = near.map_or_else(String::new, |(_, known)| format!("; the most similar is {known}"));
     NoAnswer::Refused(format!(
-        "failed to run the tool {}: there is none of this name{hint}; the tools are {}",
+        "failed to run the tool {}: no tool has this name{hint}; the tools are {}",
         clip_line(&name.escape_debug().to_string(), 100),
         names.join(", ")
     ))
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_a_tool_is_what_a_model_is_given() {
+    fn tool_schema_given_to_the_model() {
         let tools = specifications();
         let edit = tools.iter().find(|tool| tool.name == EDIT).unwrap();
         insta::assert_snapshot!(serde_json::to_string_pretty(&edit.parameters).unwrap(), @r#"
@@ -233,11 +233,11 @@ mod tests {
             },
             "old_string": {
               "type": "string",
-              "description": "Text to replace, exactly as it stands in the file."
+              "description": "Text to replace, exactly as in the file."
             },
             "new_string": {
               "type": "string",
-              "description": "Text to put in its place."
+              "description": "Replacement text."
             },
             "replace_all": {
               "type": "boolean",
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn a_constructed_call_fits_its_own_type() {
+    fn constructed_call_parses_as_its_own_type() {
         let call = Write::call("c1", "kernels/a.cu", "x");
         assert_eq!(parse::<Write>(&call).unwrap().file_path, "kernels/a.cu");
     }
 
     #[test]
-    fn the_usual_slips_of_models_are_understood() {
+    fn common_argument_mistakes_are_accepted() {
         let given = |arguments| ToolCall { id: "1".into(), name: BASH.into(), arguments };
         let text = given(json!(r#"{"command": "ls", "timeout": 5}"#));
         assert_eq!(parse::<Bash>(&text).unwrap().timeout, Some(5));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_call_is_told_the_field_and_the_schema() {
+    fn argument_error_names_the_field_and_the_schema() {
         let cases = [
             refused::<Bash>(BASH, json!({ "cmd": "ls" })),
             refused::<Read>(READ, json!([1])),
@@ -299,7 +299,7 @@ mod tests {
         insta::assert_snapshot!(cases.join("\n"), @r#"
         failed to read the arguments of Bash: cmd: unknown field `cmd`, expected one of `command`, `timeout`, `timeout_ms`, `description`, `run_in_background`, `restart`; Bash takes {command: string, timeout?: integer, description?: string, run_in_background?: boolean, restart?: boolean}
         failed to read the arguments of Read: they are not an object; Read takes {file_path: string, offset?: integer, limit?: integer}
-        failed to read the arguments of Read: they are a text, and not of JSON: expected value at line 1 column 1; Read takes {file_path: string, offset?: integer, limit?: integer}
+        failed to read the arguments of Read: they are a text that is not JSON: expected value at line 1 column 1; Read takes {file_path: string, offset?: integer, limit?: integer}
         failed to read the arguments of Read: limit: invalid type: string "ten", expected u64; Read takes {file_path: string, offset?: integer, limit?: integer}
         failed to read the arguments of Write: missing field `content`; Write takes {file_path: string, content: string}
         failed to read the arguments of MultiEdit: edits[0].old_string: invalid type: integer `1`, expected a string; MultiEdit takes {file_path: string, edits: [{old_string: string, new_string: string, replace_all?: boolean}]}
@@ -307,15 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_tool_is_told_the_tools_and_a_near_one_is_suggested() {
+    fn unknown_tool_error_lists_tools_and_suggests_a_similar_one() {
         let said = |name: &str| match unknown_tool(name) {
             NoAnswer::Refused(text) => text,
             NoAnswer::Ours(error) => panic!("{error}"),
         };
-        insta::assert_snapshot!(said("Browse"), @"failed to run the tool Browse: there is none of this name; the tools are Bash, BashOutput, KillBash, Read, Write, Edit, MultiEdit, Glob, Grep, TodoWrite");
-        assert!(said("bash").contains("; Bash is near;"));
-        assert!(said("bash_output").contains("; BashOutput is near;"));
-        assert!(said("Raed").contains("; Read is near;"));
-        assert!(!said(&"x".repeat(1 << 20)).contains("is near"));
+        insta::assert_snapshot!(said("Browse"), @"failed to run the tool Browse: no tool has this name; the tools are Bash, BashOutput, KillBash, Read, Write, Edit, MultiEdit, Glob, Grep, TodoWrite");
+        assert!(said("bash").contains("; the most similar is Bash;"));
+        assert!(said("bash_output").contains("; the most similar is BashOutput;"));
+        assert!(said("Raed").contains("; the most similar is Read;"));
+        assert!(!said(&"x".repeat(1 << 20)).contains("the most similar"));
     }
 }

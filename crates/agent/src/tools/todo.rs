@@ -1,4 +1,4 @@
-//! TodoWrite: the policy's own list of what is to be done.
+//! TodoWrite: the policy's own to-do list.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use crate::elide::clip_line;
 use crate::tools::arguments::{Todo, TodoStatus, TodoWrite};
 use crate::tools::files::Answer;
 
-/// Most entries.
+/// Maximum number of entries.
 const MAX_ENTRIES: usize = 100;
-/// Most bytes shown of one entry.
+/// Maximum bytes shown of one entry.
 const MAX_ENTRY_BYTES: usize = 500;
 
-/// Takes the new list in place of the old one and shows it back.
+/// Replaces the list and returns it as text.
 pub(crate) fn write(list: &mut Vec<Todo>, arguments: TodoWrite) -> Answer {
     let todos = arguments.todos;
     if todos.len() > MAX_ENTRIES {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_kept_and_shown_and_a_bad_one_changes_nothing() {
+    fn valid_todo_list_is_shown_and_invalid_one_changes_nothing() {
         let mut list = Vec::new();
         let todos = vec![
             todo("read model.py", TodoStatus::Completed),

@@ -1,5 +1,5 @@
-//! What every test needs: a builder with a cache of its own, candidates, and a Python that loads
-//! what was built.
+//! Fixtures of all tests: a builder with its own cache, candidates, and a Python that loads
+//! artifacts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Bench {
     pub(crate) jail: Arc<Jail>,
 }
 
-/// The interpreter with torch that `make setup` made.
+/// The interpreter with torch that `make setup` installs.
 pub(crate) fn python() -> PathBuf {
     let given = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
     let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
@@ -67,8 +67,8 @@ pub(crate) fn failed(outcome: Outcome) -> Failed {
 }
 
 impl Bench {
-    /// Runs Python with `ARTIFACT` naming the folder, and gives what it printed. The script fails
-    /// the test by raising.
+    /// Runs Python with `ARTIFACT` set to the folder, and returns its output. A script that raises
+    /// fails the test.
     #[track_caller]
     pub(crate) fn python(&self, artifact: &Artifact, script: &str) -> String {
         let python = python();
@@ -94,7 +94,7 @@ impl Bench {
     }
 }
 
-/// The target that builds fastest, for tests in which it does not matter.
+/// The target that builds fastest, for tests that work with any target.
 pub(crate) fn quick() -> Target {
     Target::Cpu
 }

@@ -93,7 +93,7 @@ module = load_inline(name="dispatch-example", cpp_sources=[header], cuda_sources
 "#;
 
 #[test]
-fn long_dispatch_macros_and_own_module_definitions() {
+fn long_dispatch_macros_and_own_module_definitions_build() {
     run_inline(
         &bench(),
         DISPATCH,
@@ -142,7 +142,7 @@ class ModelNew(nn.Module):
 "#;
 
 #[test]
-fn long_inline_sources_inside_the_constructor() {
+fn long_inline_sources_in_the_constructor_build() {
     run_inline(
         &bench(),
         IN_INIT,
@@ -188,7 +188,7 @@ extern "C" void bias_launcher(float* y, const float* b, int rows, int cols, cuda
 "#;
 
 #[test]
-fn long_cublas_through_torchs_handle() {
+fn long_cublas_call_through_torchs_handle_builds() {
     let bench = bench();
     let files = [("kernels/linear_binding.cpp", CUBLAS), ("kernels/bias.cu", BIAS)];
     let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
@@ -205,7 +205,7 @@ fn long_cublas_through_torchs_handle() {
 }
 
 #[test]
-fn long_a_binding_for_a_gpu_loads_without_one() {
+fn long_gpu_binding_loads_without_a_gpu() {
     let bench = bench();
     let files = [("kernels/linear_binding.cpp", CUBLAS), ("kernels/bias.cu", BIAS)];
     let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
@@ -223,7 +223,7 @@ fn long_a_binding_for_a_gpu_loads_without_one() {
 }
 
 #[test]
-fn long_inline_sources_for_a_gpu() {
+fn long_inline_sources_build_for_a_gpu() {
     let bench = bench();
     let artifact = built(bench.builder.build(&single_file(DISPATCH), &sm_90a()).unwrap());
     assert!(artifact.inline);

@@ -1,4 +1,4 @@
-//! Builds for the host, loaded and run beside torch.
+//! Builds for the host, loaded and run together with torch.
 
 use warpwright_build::{Request, Resources, Target};
 use warpwright_record::verdict::FailureClass;
@@ -55,9 +55,9 @@ static void register_gelu(pybind11::module& m) {
 REGISTER_BINDING(gelu, register_gelu);
 "#;
 
-/// Whether a branch is compiled is not always known beforehand; the library is asked.
+/// Whether a branch is compiled is not always known in advance; the library's symbols decide.
 #[test]
-fn launchers_that_were_not_compiled_are_left_out() {
+fn uncompiled_launchers_are_omitted() {
     let bench = bench();
     let twice = |condition: &str| {
         format!(
@@ -80,7 +80,7 @@ fn launchers_that_were_not_compiled_are_left_out() {
 }
 
 #[test]
-fn launchers_compute_what_torch_computes() {
+fn launcher_results_match_torch() {
     let bench = bench();
     let files = [("kernels/gelu.cu", GELU), ("kernels/tools/gelu.cuh", HEADER)];
     let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
@@ -107,7 +107,7 @@ except TypeError as error:
 }
 
 #[test]
-fn resources_come_along_where_nvcc_is() {
+fn nvcc_reports_resources_of_a_host_build() {
     let bench = bench();
     let files = [("kernels/gelu.cu", GELU), ("kernels/tools/gelu.cuh", HEADER)];
     let resources = Resources::Report { arch: "sm_90".to_owned() };
@@ -130,7 +130,7 @@ fn resources_come_along_where_nvcc_is() {
 }
 
 #[test]
-fn errors_are_shown_in_the_file_and_in_its_headers() {
+fn errors_are_located_in_sources_and_headers() {
     let bench = bench();
     let build = |text: &str, header: &str| {
         let files = [("kernels/gelu.cu", text), ("kernels/tools/gelu.cuh", header)];
@@ -154,7 +154,7 @@ fn errors_are_shown_in_the_file_and_in_its_headers() {
 }
 
 #[test]
-fn a_binding_with_torch_headers_runs_unmodified() {
+fn binding_with_torch_headers_runs_unmodified() {
     let bench = bench();
     let files = [
         ("kernels/gelu.cu", GELU),
@@ -234,7 +234,7 @@ class ModelNew(torch.nn.Module):
 "#;
 
 #[test]
-fn inline_sources_are_harvested_built_and_found_again() {
+fn inline_sources_are_harvested_built_and_reused() {
     let bench = bench();
     let files = std::iter::once(("model_new.py".to_owned(), INLINE.as_bytes().to_vec()));
     let candidate = warpwright_record::candidate::Candidate::from_files(files.collect());

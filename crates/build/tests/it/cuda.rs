@@ -25,7 +25,7 @@ extern "C" int axpby(const float* x, float* y, float a, int n, cudaStream_t stre
 "#;
 
 #[test]
-fn a_launcher_is_built_with_its_signature_and_resources() {
+fn launcher_is_built_with_its_signature_and_resources() {
     let bench = bench();
     let artifact =
         built(bench.builder.build(&candidate(&[("kernels/a.cu", AXPBY)]), &sm_90a()).unwrap());
@@ -43,7 +43,7 @@ fn a_launcher_is_built_with_its_signature_and_resources() {
 }
 
 #[test]
-fn a_syntax_error_is_shown_where_it_is() {
+fn syntax_error_has_its_line_and_column() {
     let bench = bench();
     let text = AXPBY.replace("float a, int n, cuda", "float a int n, cuda");
     let why =
@@ -57,7 +57,7 @@ fn a_syntax_error_is_shown_where_it_is() {
 }
 
 #[test]
-fn a_launcher_that_python_cannot_call_is_refused_by_name() {
+fn launcher_with_an_unsupported_type_is_refused_by_name() {
     let bench = bench();
     let text = AXPBY.replace("float a, int n, cuda", "float2 a, int n, cuda");
     let text = text.replace("stream>>>(x, y, a, n)", "stream>>>(x, y, a.x, n)");
@@ -68,7 +68,7 @@ fn a_launcher_that_python_cannot_call_is_refused_by_name() {
 }
 
 #[test]
-fn too_much_shared_memory_is_an_error_of_ptxas() {
+fn excess_shared_memory_is_a_build_failure() {
     let bench = bench();
     let text = AXPBY.replace("tile[N]", "tile[N * 1024]");
     let why =
@@ -80,7 +80,7 @@ fn too_much_shared_memory_is_an_error_of_ptxas() {
 }
 
 #[test]
-fn an_undefined_function_is_shown_where_it_is_used() {
+fn undefined_function_is_located_at_its_use() {
     let bench = bench();
     let text = AXPBY.replace("extern \"C\"", "int helper(int);\nextern \"C\"");
     let text = text.replace("(n + 255) / 256", "helper(n)");
@@ -91,7 +91,7 @@ fn an_undefined_function_is_shown_where_it_is_used() {
 }
 
 #[test]
-fn warnings_of_a_good_build_are_kept() {
+fn warnings_of_a_successful_build_are_kept() {
     let bench = bench();
     let text = AXPBY.replace("__shared__", "int unused = 3;\n    __shared__");
     let artifact =
@@ -107,7 +107,7 @@ fn warnings_of_a_good_build_are_kept() {
 }
 
 #[test]
-fn several_files_share_headers_and_one_library() {
+fn several_files_share_headers_and_link_into_one_library() {
     let bench = bench();
     let header = "#pragma once\ntemplate <typename T> __device__ T twice(T x) { return x + x; }\n";
     let kernel = |name: &str| {

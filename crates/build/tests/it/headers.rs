@@ -1,4 +1,4 @@
-//! Torch's headers, precompiled once they are needed again.
+//! Torch's headers are precompiled on their second use.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use fs_err as fs;
 
 use crate::bench::{Bench, bench, built, candidate, failed, sm_90a};
 
-/// A binding that does not exist twice: objects are cached as well.
+/// A unique binding, because objects are cached as well.
 fn binding(value: u32) -> String {
     format!(
         r#"// Adds a constant.
@@ -41,7 +41,7 @@ fn precompiled(bench: &Bench) -> Vec<PathBuf> {
 }
 
 #[test]
-fn long_headers_of_torch_are_precompiled_for_the_second_build_that_needs_them() {
+fn long_second_build_precompiles_torch_headers() {
     let bench = bench();
     built(build(&bench, &binding(0)));
     assert!(precompiled(&bench).is_empty(), "one use is not worth it");

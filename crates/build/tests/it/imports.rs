@@ -1,4 +1,4 @@
-//! What honest candidates import passes, and what computes for a candidate is refused.
+//! Imports of honest candidates pass, and functions that compute for a candidate are refused.
 
 use warpwright_build::{Artifact, Instrument, Request, Target};
 use warpwright_record::candidate::Candidate;
@@ -93,7 +93,7 @@ fn long_honest_bindings_pass_for_a_gpu() {
 }
 
 #[test]
-fn launchers_may_use_the_runtime_and_instructions_of_the_device() {
+fn launchers_may_use_cuda_runtime_libraries_and_instructions() {
     let bench = bench();
     let artifact =
         built(bench.builder.build(&candidate(&[("kernels/a.cu", RUNTIME)]), &sm_90a()).unwrap());
@@ -108,7 +108,7 @@ fn launchers_may_use_the_runtime_and_instructions_of_the_device() {
 }
 
 #[test]
-fn tensor_maps_come_from_the_driver_and_nothing_else_does() {
+fn only_tensor_map_functions_of_the_driver_are_allowed() {
     let bench = bench();
     let with = |call: &str| {
         format!(
@@ -160,7 +160,7 @@ REGISTER_BINDING(f, [](pybind11::module& m) { m.def(\"f\", &f); });
 }
 
 #[test]
-fn a_candidate_cannot_define_what_launches() {
+fn candidate_cannot_define_launch_functions() {
     let bench = bench();
     let with = |head: &str| format!("{head}\n{SCALE}");
     for (head, target) in [
@@ -180,7 +180,7 @@ fn without(bench: &Bench, candidate: &Candidate, target: &Target, what: Instrume
     built(bench.builder.build_with(candidate, target, &request).unwrap())
 }
 
-/// What `scale` and `product` give on the host, once something was taken away.
+/// The results of `scale` and `product` on the host after an ablation.
 const PLAY: &str = "import torch\nfrom pathlib import Path\nfrom warpwright_oracle import extension\n\
     extension.install(Path(ARTIFACT), 'cpu')\nimport cuda_extension as c\n\
     x, y, z = torch.ones(8), torch.zeros(8), torch.zeros(4)\n\
@@ -188,7 +188,7 @@ const PLAY: &str = "import torch\nfrom pathlib import Path\nfrom warpwright_orac
     c.scale(x, y, 8, 3.0)\nprint(float(y[0]))\n";
 
 #[test]
-fn kernels_and_products_can_be_taken_away_on_the_host() {
+fn kernels_and_library_calls_are_ablated_on_the_host() {
     let bench = bench();
     let product = "#include <cublas_v2.h>
 extern \"C\" void product(const float* x, const float* y, float* z, cudaStream_t s) {
@@ -216,7 +216,7 @@ extern \"C\" void product(const float* x, const float* y, float* z, cudaStream_t
 }
 
 #[test]
-fn kernels_and_products_can_be_taken_away_for_a_gpu() {
+fn kernels_and_library_calls_are_ablated_for_a_gpu() {
     let bench = bench();
     let text = RUNTIME.replace("__global__ void k(", "KERNEL k(");
     let text = format!("#define KERNEL __global__ void\n{text}");
@@ -233,7 +233,7 @@ fn kernels_and_products_can_be_taken_away_for_a_gpu() {
 }
 
 #[test]
-fn a_versioned_launch_cannot_stay() {
+fn versioned_launch_symbol_is_refused() {
     let bench = bench();
     let text = SCALE.replace(
         "extern \"C\" int scale",

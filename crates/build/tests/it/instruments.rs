@@ -1,4 +1,4 @@
-//! Builds for profilers and sanitizers, beside those that are judged.
+//! Builds for profilers and sanitizers, compared with judged builds.
 
 use warpwright_build::{Artifact, Instrument, Request, Target};
 
@@ -20,7 +20,7 @@ fn speaks_of(artifact: &Artifact, name: &str) -> bool {
 }
 
 #[test]
-fn on_the_host_each_instrument_is_a_binary_of_its_own() {
+fn each_instrument_has_its_own_host_binary() {
     let bench = bench();
     let [plain, profiled, sanitized] =
         [Instrument::None, Instrument::Profile, Instrument::Sanitize]
@@ -32,7 +32,7 @@ fn on_the_host_each_instrument_is_a_binary_of_its_own() {
 }
 
 #[test]
-fn on_a_gpu_what_is_profiled_is_what_is_judged() {
+fn profiling_a_gpu_uses_the_judged_binary() {
     let bench = bench();
     let [plain, profiled, sanitized] =
         [Instrument::None, Instrument::Profile, Instrument::Sanitize]

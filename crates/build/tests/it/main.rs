@@ -1,4 +1,5 @@
-//! Candidates built for real: compilers in the jail, artifacts loaded by Python beside torch.
+//! Candidates built for real: compilers in the jail, artifacts loaded by Python together with
+//! torch.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says that it fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What is refused, what is remembered, and what is nobody's fault but ours.
+//! Refusals, the cache, and infrastructure errors.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn launcher(head: &str, host: &str) -> String {
 }
 
 #[test]
-fn forbidden_functions_are_named_and_the_same_file_without_them_passes() {
+fn forbidden_functions_are_refused_by_name() {
     let bench = bench();
     let with = launcher(
         "#include <cstdlib>\n#include <dlfcn.h>\n#include <unistd.h>\n#include <sys/socket.h>",
@@ -48,7 +48,7 @@ fn forbidden_functions_are_named_and_the_same_file_without_them_passes() {
 }
 
 #[test]
-fn prebuilt_code_and_names_that_leave_the_folder_are_refused() {
+fn prebuilt_code_and_escaping_names_are_refused() {
     let bench = bench();
     let text = launcher("", "").into_bytes();
     let build = |name: &str, bytes: &[u8]| {
@@ -63,7 +63,7 @@ fn prebuilt_code_and_names_that_leave_the_folder_are_refused() {
 }
 
 #[test]
-fn compilers_see_nothing_of_the_machine() {
+fn compiler_cannot_read_host_files() {
     let bench = bench();
     // Outside the jail the file is there for everybody to read.
     let secret = bench.folder.path().join("secret.h");
@@ -82,7 +82,7 @@ fn compilers_see_nothing_of_the_machine() {
 }
 
 #[test]
-fn a_compiler_that_runs_into_its_limit_is_the_candidates_failure() {
+fn compiler_time_limit_is_the_candidates_failure() {
     let settings = Settings { compile_seconds: 0.05, ..Settings::default() };
     let bench = bench_with(settings);
     let text = launcher("", "");
@@ -93,7 +93,7 @@ fn a_compiler_that_runs_into_its_limit_is_the_candidates_failure() {
 }
 
 #[test]
-fn a_missing_compiler_is_our_failure() {
+fn missing_compiler_is_an_infrastructure_error() {
     let bench = bench();
     let mut toolchain = bench.builder.toolchain().clone();
     toolchain.cxx = None;
@@ -107,7 +107,7 @@ fn a_missing_compiler_is_our_failure() {
 }
 
 #[test]
-fn an_unchanged_candidate_is_free_and_a_damaged_entry_is_made_again() {
+fn unchanged_candidate_is_cached_and_damaged_entry_rebuilt() {
     let bench = bench();
     let text = launcher("", "");
     let candidate = candidate(&[("kernels/a.cu", &text)]);
@@ -132,7 +132,7 @@ fn an_unchanged_candidate_is_free_and_a_damaged_entry_is_made_again() {
 }
 
 #[test]
-fn builders_at_once_on_one_cache_agree() {
+fn concurrent_builders_on_one_cache_agree() {
     let bench = bench();
     let text = launcher("", "");
     let candidate = candidate(&[("kernels/a.cu", &text)]);

@@ -56,7 +56,7 @@ extern "C" int go(const float* x, float* y, float a, int n, cudaStream_t stream)
 }
 "#;
 
-/// Says what the runtime is called with.
+/// Prints the arguments of the runtime's functions.
 const RECORDER: &str = r#"
 #include <cstdio>
 #include <cstring>
@@ -125,7 +125,7 @@ fn run(command: &mut std::process::Command) -> String {
     text(&output.stdout)
 }
 
-/// What `go` of a candidate's library calls, and the library.
+/// The calls of a candidate's `go`, and the library.
 #[expect(clippy::disallowed_types, reason = "the test starts its own programs")]
 fn calls(bench: &Bench, source: &str) -> (String, Vec<u8>) {
     let files = [("kernels/a.cu", source), ("kernels/range.cuh", HEADER)];
@@ -151,7 +151,7 @@ fn calls(bench: &Bench, source: &str) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn a_file_in_two_parts_launches_what_nvccs_object_launches() {
+fn split_compilation_launches_as_nvcc_does() {
     let bench = bench();
     let (parts, library) = calls(&bench, SOURCE);
     // What asks for the compiler is left to nvcc.
@@ -164,9 +164,9 @@ fn a_file_in_two_parts_launches_what_nvccs_object_launches() {
     assert!(whole.contains(" 1000 2000 40200000 3e8\n"), "positive control: {whole}");
 }
 
-/// Kernels that no other file may name have no name to be registered by.
+/// Kernels with internal linkage have no name under which they could be registered.
 #[test]
-fn kernels_of_one_file_alone_are_left_to_nvcc() {
+fn kernels_with_internal_linkage_are_left_to_nvcc() {
     let bench = bench();
     for source in [
         SOURCE.replace("__global__ void limit", "static __global__ void limit"),

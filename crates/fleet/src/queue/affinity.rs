@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_stays_until_the_other_station_is_far_ahead() {
+    fn task_keeps_its_station_until_another_is_far_ahead() {
         let mut affinity = two(2);
         assert_eq!(choose(&affinity, 0, &["a", "b"]), Some(0));
         affinity.begin(Station(0), "a");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_without_workers_loses_its_tasks() {
+    fn station_without_workers_loses_its_tasks() {
         let mut affinity = two(1);
         affinity.begin(Station(0), "a");
         assert_eq!(choose(&affinity, 1, &["a"]), None);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_with_more_workers_may_have_more_jobs() {
+    fn station_with_more_workers_may_have_more_jobs() {
         let mut affinity = two(2);
         (0..6).for_each(|_| affinity.enter(Station(1)));
         (0..16).for_each(|_| affinity.begin(Station(1), "a"));

@@ -1,5 +1,5 @@
-//! Workers of other hosts, with a real NATS server and workers that are processes: killed, cut off, of
-//! another version, with another clock, and NATS itself killed and started again.
+//! Remote workers, with a real NATS server and workers that are processes: killed, disconnected, of
+//! another version, with another clock; and NATS itself killed and restarted.
 
 #![cfg(test)]
 
@@ -35,7 +35,7 @@ fn kind() -> Kind {
     Kind { version: word("1"), rules: word("strict"), hardware: word("paper") }
 }
 
-/// What a worker of these tests does with a job, by the task's name.
+/// Behaviour of a worker of these tests, by the task's name.
 fn judge(job: &Job) -> Done {
     let name = &job.task.name;
     if name == "kill" {
@@ -48,9 +48,9 @@ fn judge(job: &Job) -> Done {
     Done::Answered(Err(Failed::Task { message, hint: None }))
 }
 
-/// Not a test, but what [`Worker`] starts: a worker that is a process.
+/// Not a test: the worker process that [`Worker`] starts.
 #[test]
-fn as_a_worker() {
+fn worker_process() {
     let Ok(url) = std::env::var(URL) else { return };
     let worker = RemoteWorker::open(&config(&url), kind(), "host", vec!["cpu".to_owned()]).unwrap();
     let slots: Vec<Slot<'_>> = (0..4).map(|_| -> Slot<'_> { Box::new(judge) }).collect();
@@ -63,7 +63,7 @@ impl Worker {
     #[expect(clippy::disallowed_types, reason = "a test starts itself")]
     fn start(url: &str, more: &[(&str, &str)]) -> Self {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "as_a_worker"])
+            .args(["--exact", "worker_process"])
             .env(URL, url)
             .envs(more.iter().copied())
             .stdout(Stdio::null())
@@ -72,12 +72,12 @@ impl Worker {
         Self(child.unwrap())
     }
 
-    /// In a network namespace of its own, to which the end of a wire is given.
+    /// In a separate network namespace that gets one end of the wire.
     #[expect(clippy::disallowed_types, reason = "a test starts itself")]
     fn start_in_a_namespace(url: &str, wire: &str, address: &str) -> Self {
         let line = format!(
             "ip link set lo up; until ip link show {wire}; do sleep 0.05; done; \
-             ip addr add {address} dev {wire}; ip link set {wire} up; exec \"$0\" --exact as_a_worker"
+             ip addr add {address} dev {wire}; ip link set {wire} up; exec \"$0\" --exact worker_process"
         );
         let child = std::process::Command::new("unshare")
             .args(["--net", "--", "sh", "-ec", &line])
@@ -95,7 +95,7 @@ impl Worker {
         Self(child)
     }
 
-    /// SIGKILL.
+    /// Kills the worker with SIGKILL.
     fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -113,7 +113,7 @@ impl Drop for Worker {
     }
 }
 
-/// A queue that only workers of other hosts work on, until the test is over.
+/// A queue that only remote workers serve, until the test ends.
 fn served(url: &str, hardware: Option<&str>, test: impl FnOnce(&Arc<Queue>, &Bridge)) {
     let queue = Arc::new(Queue::new(Limits { waiting: 10_000, per_client: 10_000 }));
     let bridge = Bridge::open(&config(url), "1", "strict", hardware).unwrap();
@@ -173,7 +173,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn every_job_ends_once_whoever_dies() {
+fn every_job_ends_once_despite_killed_workers() {
     let Some(mut nats) = Nats::start() else { return };
     let url = nats.url();
     served(&url, None, |queue, bridge| {
@@ -209,7 +209,7 @@ fn every_job_ends_once_whoever_dies() {
 }
 
 #[test]
-fn a_job_that_kills_every_worker_is_dead_lettered() {
+fn job_that_kills_every_worker_is_dead_lettered() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     served(&url, None, |queue, _| {
@@ -266,7 +266,7 @@ fn only_workers_of_the_same_kind_judge() {
     });
 }
 
-/// A line to NATS that can be cut as a network is: nobody is told.
+/// A connection to NATS that can be cut as a network can: neither side is notified.
 struct Proxy {
     url: String,
     cut: Arc<AtomicBool>,
@@ -306,7 +306,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 }
 
 #[test]
-fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
+fn disconnected_worker_loses_its_jobs_to_another() {
     let Some(nats) = Nats::start() else { return };
     let proxy = Proxy::new(nats.port());
     served(&nats.url(), None, |queue, bridge| {
@@ -326,7 +326,7 @@ fn a_worker_that_is_cut_off_loses_its_jobs_to_another() {
     });
 }
 
-/// Whether this worker judges what is new.
+/// Whether this worker judges new jobs.
 fn judges_again(queue: &Arc<Queue>, worker: &Worker) -> bool {
     let again = submit(queue, "slow-0", b"");
     again.1.recv_timeout(Duration::from_secs(10)).is_ok_and(|answer| {
@@ -334,17 +334,17 @@ fn judges_again(queue: &Arc<Queue>, worker: &Worker) -> bool {
     })
 }
 
-/// Runs a line of the shell, and says whether all of it went well.
+/// Runs a shell line; returns whether it succeeded.
 #[expect(clippy::disallowed_types, reason = "a test lays wires")]
 fn shell(line: &str) -> bool {
     let ran = std::process::Command::new("sh").args(["-ec", line]).stderr(Stdio::null()).status();
     ran.is_ok_and(|status| status.success())
 }
 
-/// A wire between two network namespaces, taken down and up again: packets vanish, nobody is told. All of it is
-/// in a namespace of its own, of this test started anew, so that nothing of this machine is touched.
+/// A wire between two network namespaces, taken down and up again: packets vanish without notice.
+/// The test restarts itself in a separate namespace, so that it changes nothing on this machine.
 #[test]
-fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
+fn worker_without_network_loses_its_jobs_to_another() {
     if std::env::var_os("FLEET_TEST_INSIDE").is_none() {
         let inside = "unshare --user --map-root-user --net --";
         if !shell(&format!("{inside} ip link add name here type veth peer name there")) {
@@ -352,7 +352,7 @@ fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
             return;
         }
         let me = std::env::current_exe().unwrap();
-        let name = "a_worker_whose_network_is_gone_loses_its_jobs_to_another";
+        let name = "worker_without_network_loses_its_jobs_to_another";
         let line = format!("FLEET_TEST_INSIDE=1 exec {inside} {} --exact {name}", me.display());
         assert!(shell(&line), "{line}");
         return;
@@ -381,7 +381,7 @@ fn a_worker_whose_network_is_gone_loses_its_jobs_to_another() {
 }
 
 #[test]
-fn where_all_have_gone_nobody_waits_for_ever() {
+fn jobs_fail_when_the_last_worker_is_gone() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     served(&url, Some("paper"), |queue, bridge| {
@@ -403,7 +403,7 @@ fn where_all_have_gone_nobody_waits_for_ever() {
 }
 
 #[test]
-fn a_server_that_ends_leaves_nothing_to_judge() {
+fn ended_server_leaves_no_jobs_behind() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
     let kept = Mutex::new(Vec::new());

@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// A NATS server with its own store; the same again after it was killed.
+/// A NATS server with its own store; it can be killed and restarted.
 pub(crate) struct Nats {
     child: Child,
     store: tempfile::TempDir,
@@ -13,7 +13,7 @@ pub(crate) struct Nats {
 }
 
 impl Nats {
-    /// None where there is no server and none must be.
+    /// `None` if no server is installed and none is required.
     pub(crate) fn start() -> Option<Self> {
         Self::start_at("127.0.0.1")
     }

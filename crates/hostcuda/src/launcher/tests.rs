@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn single_definitions_blocks_and_declarations() {
+fn launchers_are_found_in_definitions_and_extern_c_blocks() {
     let source = r#"
         // extern "C" void not_me(int) {}
         extern "C" void only_declared(float* x, int n);
@@ -46,7 +46,7 @@ fn single_definitions_blocks_and_declarations() {
 }
 
 #[test]
-fn a_parameter_may_have_the_name_of_a_type() {
+fn parameter_may_have_the_name_of_a_type() {
     let source = "extern \"C\" void f(const float *x, int half, unsigned int, const half *half, long long) {}";
     let found = launchers(source, "a.cu").unwrap();
     let told: Vec<_> =
@@ -59,7 +59,7 @@ fn a_parameter_may_have_the_name_of_a_type() {
 }
 
 #[test]
-fn unknown_types_are_refused_with_their_place() {
+fn unknown_parameter_types_are_refused_with_their_line() {
     for (line, text) in [
         "extern \"C\" void f(int n,\n  Config c) {}",
         "extern \"C\" void f(\n  float& x) {}",
@@ -81,7 +81,7 @@ fn kinds(params: &str) -> Vec<ParamKind> {
 }
 
 #[test]
-fn small_integers_cross_by_value() {
+fn small_integers_are_passed_by_value() {
     use ParamKind::{Bool, I8, I16, U8, U16};
     assert_eq!(
         kinds("char a, signed char, int8_t c, unsigned char d, std::uint8_t e, bool f"),
@@ -94,7 +94,7 @@ fn small_integers_cross_by_value() {
 }
 
 #[test]
-fn types_may_have_other_names() {
+fn type_aliases_are_resolved() {
     let source = r#"
         using scalar_t = float;
         namespace types { typedef const __half* halves; using index = std::int64_t; }
@@ -130,7 +130,7 @@ fn types_may_have_other_names() {
 }
 
 #[test]
-fn attributes_and_every_place_of_the_return_type() {
+fn attributes_and_trailing_return_types_are_parsed() {
     for text in [
         "extern \"C\" __attribute__((visibility(\"default\"))) int f(float* x, int n) noexcept {",
         "extern \"C\" [[nodiscard]] int f([[maybe_unused]] float* x, int n = 3) {",
@@ -150,7 +150,7 @@ fn attributes_and_every_place_of_the_return_type() {
 }
 
 #[test]
-fn what_no_library_exports_is_no_launcher() {
+fn unexported_functions_are_no_launchers() {
     let source = r#"
         extern "C" { static float a(float x) { return x; } inline void b() {}
           __device__ float c(float x) { return x; }
@@ -174,7 +174,7 @@ fn what_no_library_exports_is_no_launcher() {
 }
 
 #[test]
-fn launchers_of_a_header_have_its_lines() {
+fn launchers_in_a_header_have_its_lines() {
     let header = |_: &str, _: &str| {
         let text =
             "#pragma once\nusing real = double;\n\nextern \"C\" void g(float x, int& n) {}\n";

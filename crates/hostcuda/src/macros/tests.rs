@@ -18,7 +18,7 @@ fn expanded(text: &str) -> Result<String, Stop> {
 }
 
 #[test]
-fn invocations_become_what_the_standard_says() {
+fn macro_expansion_follows_the_standard() {
     for (text, wanted) in [
         ("#define A B\n#define B 1\nA + A", "1 + 1"),
         ("#define K(T, n) void n##_##T(T* x)\nK(float, add);", "void add_float ( float * x) ;"),
@@ -40,7 +40,7 @@ fn invocations_become_what_the_standard_says() {
 }
 
 #[test]
-fn what_doubles_at_every_link_is_given_up() {
+fn exponential_macro_expansion_is_refused() {
     use std::fmt::Write as _;
     for link in ["x{} x{}", "f{}(f{}(a))", "f{}(y)f{}(y)"] {
         let mut text = String::from("#define x0 y\n#define f0(a) a a\n");

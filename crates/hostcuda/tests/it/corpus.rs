@@ -1,4 +1,4 @@
-//! Builds `tests/corpus/*.cu` and runs the Python drivers beside it.
+//! Builds `tests/corpus/*.cu` and runs the Python drivers next to it.
 #![expect(clippy::disallowed_types, reason = "the sources are this repository's own")]
 
 use std::fs::File;
@@ -42,7 +42,7 @@ fn translated(source: &Path) -> String {
     }
 }
 
-/// Compiles one file unless that was done before: tests are processes of their own.
+/// Compiles one file unless another test process has compiled it.
 fn build_one(source: &Path, folder: &Path) {
     let cpp = translated(source);
     let stem = source.file_stem().unwrap().to_str().unwrap();
@@ -99,21 +99,21 @@ fn drive(script: &str, args: &[&str], threads: &str) {
 }
 
 #[test]
-fn every_kernel_gives_what_torch_gives() {
+fn corpus_kernels_match_torch() {
     drive("corpus.py", &[], "4");
 }
 
 #[test]
-fn repeated_launches_from_several_threads_give_the_same_bits() {
+fn concurrent_repeated_launches_give_identical_bits() {
     drive("stress.py", &["5"], "4");
 }
 
 #[test]
-fn long_repeated_launches_from_several_threads_give_the_same_bits() {
+fn long_concurrent_repeated_launches_give_identical_bits() {
     drive("stress.py", &["120"], "4");
 }
 
-/// The driver names launchers by hand; this says when it forgets one.
+/// The driver names launchers by hand; this test detects missing ones.
 #[test]
 fn every_launcher_of_the_corpus_has_a_case() {
     let driver = fs::read_to_string(here().join("corpus.py")).unwrap();
@@ -127,7 +127,7 @@ fn every_launcher_of_the_corpus_has_a_case() {
     }
 }
 
-/// The compiler's own words must point at the `.cu` file, whatever was inserted before the place.
+/// Compiler messages must point at the `.cu` file, despite text inserted before the location.
 #[test]
 fn compiler_messages_name_the_cuda_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn compiler_messages_name_the_cuda_file() {
     assert!(said.contains("kernels/broken.cu:11:6: error"), "{said}");
 }
 
-/// The corpus is CUDA, not a dialect: `nvcc` takes it, where there is one.
+/// The corpus is CUDA, not a dialect: `nvcc` accepts it, if installed.
 #[test]
 fn long_nvcc_compiles_the_corpus() {
     // Set-up installs one wherever there are wheels for it; elsewhere this test fails and says so.

@@ -1,11 +1,11 @@
-//! Texts that were made to take long, or to end the process that reads them.
+//! Inputs that are designed to take long, or to crash the reader.
 
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use warpwright_hostcuda::{Refusal, host_part, launchers, translate};
 
-/// Everything that reads a text.
+/// Runs all readers of a text.
 fn read(text: &str) -> Option<Refusal> {
     let _ = host_part(text, "a.cu", &|_, _| None);
     let translated = translate(text, "a.cu").err();
@@ -13,14 +13,14 @@ fn read(text: &str) -> Option<Refusal> {
     translated.or(launchers).map(|refused| refused[0].clone())
 }
 
-/// `read` with a stack that no recursion over a long text would fit.
+/// Runs `read` with a stack too small for recursion over a long text.
 fn read_with_little_stack(text: String) -> Option<Refusal> {
     let thread = std::thread::Builder::new().stack_size(1 << 20);
     thread.spawn(move || read(&text)).unwrap().join().unwrap()
 }
 
 #[test]
-fn what_is_nested_without_end_is_refused() {
+fn deep_nesting_is_refused() {
     for bracket in ["(", "[", "{", "f(", "a = {"] {
         for text in [
             format!("int x;\nint y = {}", bracket.repeat(100_000)),
@@ -37,7 +37,7 @@ fn what_is_nested_without_end_is_refused() {
 }
 
 #[test]
-fn chains_and_what_is_left_open_end_nothing() {
+fn deep_chains_and_unclosed_brackets_never_crash() {
     let chain = |link: &dyn Fn(usize) -> String| (1..5000).map(link).collect::<String>();
     for text in [
         chain(&|i| format!("using a{i} = a{};\n", i - 1)),
@@ -73,7 +73,7 @@ fn seconds(text: &str) -> f64 {
 }
 
 #[test]
-fn texts_are_read_in_proportion_to_their_length() {
+fn translation_time_is_linear_in_source_length() {
     type Make = fn(usize) -> String;
     let made: [(&str, Make); 18] = [
         ("macros", |n| {

@@ -1,5 +1,5 @@
-//! The cpu device from outside: what it refuses, what it writes, and a corpus of kernels that is
-//! built by the host compiler and compared with torch.
+//! The cpu device from outside: its refusals, its output, and a corpus of kernels that the host
+//! compiler builds and torch checks.
 
 #[cfg(test)]
 mod corpus;

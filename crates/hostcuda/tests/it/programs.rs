@@ -1,5 +1,5 @@
-//! Builds and runs `tests/programs/*.cu`: each compares kernels with plain C++ that says what a GPU
-//! computes, and returns 0 if nothing differs.
+//! Builds and runs `tests/programs/*.cu`: each compares kernels with plain C++ for a GPU's results,
+//! and returns 0 if nothing differs.
 #![expect(clippy::disallowed_types, reason = "the sources are this repository's own")]
 
 use std::path::Path;
@@ -39,7 +39,7 @@ fn run(name: &str) {
 }
 
 #[test]
-fn indices_are_unsigned() {
+fn thread_indices_are_unsigned() {
     run("indices");
 }
 
@@ -49,26 +49,26 @@ fn conversions_saturate() {
 }
 
 #[test]
-fn rounding_is_as_it_is_said() {
+fn rounding_intrinsics_round_as_specified() {
     run("rounding");
 }
 
 #[test]
-fn functions_are_there_and_right() {
+fn device_functions_and_intrinsics_are_correct() {
     run("functions");
 }
 
 #[test]
-fn parts_of_warps_find_each_other() {
+fn partial_warp_operations_are_correct() {
     run("warps");
 }
 
 #[test]
-fn honest_kernels_give_what_a_gpu_gives() {
+fn honest_kernels_match_gpu_results() {
     run("honest");
 }
 
 #[test]
-fn constructors_and_macros_of_several_lines_are_rewritten() {
+fn constructors_and_multiline_macros_are_rewritten() {
     run("classes");
 }

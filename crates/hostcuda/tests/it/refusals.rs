@@ -14,7 +14,7 @@ fn in_kernel(statement: &str) -> String {
 }
 
 #[test]
-fn in_device_code() {
+fn unsupported_device_constructs_are_refused() {
     for (statement, construct) in [
         ("asm volatile(\"mov.u32 %0, %laneid;\" : \"=r\"(i));", "asm"),
         ("wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;", "wmma"),
@@ -47,7 +47,7 @@ fn in_device_code() {
 }
 
 #[test]
-fn in_host_code_and_at_file_scope() {
+fn unsupported_host_and_file_scope_constructs_are_refused() {
     for (line, construct) in [
         ("__managed__ int counter;", "__managed__"),
         ("__global__ void __cluster_dims__(2, 1, 1) c(float* x) {}", "__cluster_dims__"),
@@ -80,7 +80,7 @@ fn in_host_code_and_at_file_scope() {
 }
 
 #[test]
-fn all_refusals_come_at_once_in_order() {
+fn all_refusals_are_reported_in_order() {
     let found = refused("#include <mma.h>\n__global__ void k() {\n  asm(\"\");\n  asm(\"\");\n}\n");
     let lines: Vec<u32> = found.iter().map(|r| r.line).collect();
     assert_eq!(lines, [1, 3, 4]);
@@ -88,7 +88,7 @@ fn all_refusals_come_at_once_in_order() {
 }
 
 #[test]
-fn refusals_have_an_end() {
+fn number_of_refusals_is_bounded() {
     assert_eq!(refused(&"asm(\"\");\n".repeat(1000)).len(), 200);
     assert_eq!(refused(&"asm(\"\");\n".repeat(150)).len(), 150, "positive control");
 }
@@ -110,7 +110,7 @@ fn dead_branches_comments_and_strings_are_not_refused() {
 }
 
 #[test]
-fn a_refusal_in_a_local_header_names_the_header() {
+fn refusal_in_a_local_header_names_the_header() {
     let header = |name: &str, from: &str| {
         assert_eq!((name, from), ("util.cuh", "k/a.cu"));
         Some((
@@ -138,7 +138,7 @@ fn headers_that_include_themselves_are_refused() {
 }
 
 #[test]
-fn macros_that_come_to_too_much_are_refused() {
+fn oversized_macro_expansion_is_refused() {
     let mut text = String::from("#define K0 __device__ int a;\n");
     for i in 1..40 {
         let _ = writeln!(text, "#define K{i} K{} K{}", i - 1, i - 1);

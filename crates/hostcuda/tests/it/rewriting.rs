@@ -1,4 +1,4 @@
-//! What the rewriter writes, for the constructs where a detail matters.
+//! The rewriter's output, for constructs with important details.
 
 use proptest::prelude::*;
 use warpwright_hostcuda::{Translated, launchers, translate, translate_with};
@@ -32,9 +32,10 @@ fn launches_keep_their_arguments_in_place() {
     );
 }
 
-/// Kernels that wait, directly, through functions, macros and functors, and those that do not.
+/// Kernels with synchronisation, directly or through functions, macros and functors, and kernels
+/// without.
 #[test]
-fn waiting_is_found_through_calls() {
+fn synchronisation_is_found_through_calls() {
     let source = "
         #define SYNC() __syncthreads()
         struct Op { __device__ float go(float v) { return __shfl_down_sync(~0u, v, 1); } };
@@ -63,7 +64,7 @@ fn waiting_is_found_through_calls() {
 }
 
 #[test]
-fn shared_declarations() {
+fn shared_declarations_are_rewritten() {
     has(
         "__global__ void k() { __shared__ float a[2][3], b; }",
         "auto& a = hostcuda_block_0.a; auto& b = hostcuda_block_0.b;",
@@ -99,7 +100,7 @@ fn device_code_is_internal_to_its_file() {
 }
 
 #[test]
-fn reductions_by_shuffles_become_one_wait() {
+fn shuffle_reductions_become_one_barrier() {
     let kernel = |body: &str| format!("__global__ void k(float v) {{ {body} }}");
     for body in [
         "for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(~0u, v, o);",
@@ -122,7 +123,7 @@ fn reductions_by_shuffles_become_one_wait() {
 }
 
 #[test]
-fn bounds_checks_that_can_be_asked() {
+fn bounds_checks_are_recognised() {
     let shape = |body: &str| {
         let text = cpp(&format!(
             "__global__ void k(float* x, int n, int d) {{ {body} }}\nvoid f() {{ k<<<1, 2>>>(x, n, d); }}"
@@ -167,9 +168,10 @@ fn bounds_checks_that_can_be_asked() {
     assert_eq!(shape(&format!("{index} for (int j = 0; j < n; j += 1) x[i * d + j] = 1;")), 0);
 }
 
-/// Signed where it makes no difference, which vectorises; else as it is written.
+/// Indices are signed where the result is equal, so that the code vectorises, and unchanged
+/// elsewhere.
 #[test]
-fn indices_are_signed_in_harmless_places() {
+fn indices_become_signed_only_if_equivalent() {
     let kernel = |body: &str| format!("__global__ void k(float* x, unsigned n) {{ {body} }}");
     let index = "blockIdx.x * blockDim.x + threadIdx.x";
     has(
@@ -211,7 +213,7 @@ fn indices_are_signed_in_harmless_places() {
 }
 
 #[test]
-fn mathematics_is_ours_unless_somebody_elses() {
+fn only_device_math_functions_are_replaced() {
     has(
         "__device__ float f(float x) { return std::exp(x) + ::tanhf(x); }",
         "return ::hostcuda::math::exp(x) + ::hostcuda::math::tanhf(x);",
@@ -228,7 +230,7 @@ fn mathematics_is_ours_unless_somebody_elses() {
 }
 
 #[test]
-fn local_headers_are_taken_in_once() {
+fn local_headers_are_inlined_once() {
     let header = |name: &str, _: &str| {
         (name == "a.cuh").then(|| {
             (
@@ -249,7 +251,7 @@ fn local_headers_are_taken_in_once() {
 }
 
 #[test]
-fn what_macros_define_is_seen() {
+fn kernels_defined_by_macros_are_found() {
     let source = "
         #define KERNEL(name, ...) __global__ void name##_kernel(float* x) { __VA_ARGS__ }
         #define MIDDLE(x) x = threadIdx.x
@@ -275,13 +277,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn nothing_panics_on_any_text(text in "(?s).{0,300}") {
+    fn no_text_makes_translation_panic(text in "(?s).{0,300}") {
         let _ = translate(&text, "a.cu");
         let _ = launchers(&text, "a.cu");
     }
 
     #[test]
-    fn nothing_panics_on_fragments(parts in proptest::collection::vec(prop_oneof![
+    fn no_fragments_make_translation_panic(parts in proptest::collection::vec(prop_oneof![
         Just("__global__ "), Just("__device__ "), Just("__shared__ "), Just("extern "), Just("\"C\" "),
         Just("void k"), Just("("), Just(")"), Just("{"), Just("}"), Just("["), Just("]"), Just("<"),
         Just(">"), Just("<<<"), Just(">>>"), Just(";"), Just(","), Just("="), Just("int i "),

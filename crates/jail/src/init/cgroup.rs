@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_found_where_this_process_stands() {
+    fn cgroup_v1_and_v2_paths_of_the_process_are_found() {
         let own = "8:pids:/\n4:memory:/a/b\n1:cpu,cpuacct:/x\n0::/user.slice/s.scope\n";
         let mounts = "\
 30 1 0:20 / /sys rw - sysfs sysfs rw
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_matched_whole() {
+    fn field_names_are_matched_whole() {
         assert_eq!(field("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
         assert_eq!(field("oom 3\n", "oom_kill"), None);
     }

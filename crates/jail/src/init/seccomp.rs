@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_call_is_refused_and_its_neighbours_are_not() {
+    fn only_listed_system_calls_are_refused() {
         let special: Vec<u32> = FORBIDDEN_BITS
             .iter()
             .map(|entry| entry.0)
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_are_refused_where_none_may_be_made() {
+    fn timers_are_refused_unless_allowed() {
         let without = filter(Network::None, false);
         for number in [libc::SYS_timer_create, libc::SYS_timerfd_create] {
             assert_eq!(call(number, [0; 6]), ALLOW, "call {number}");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn other_architectures_and_x32_do_not_pass() {
+    fn other_architectures_and_x32_calls_are_refused() {
         assert_eq!(
             decide(0x4000_0003, libc::SYS_getpid as u32, [0; 6]),
             libc::SECCOMP_RET_KILL_PROCESS
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_look_at_the_right_argument() {
+    fn conditions_check_the_correct_argument() {
         let with = |index: usize, value: u32| {
             let mut arguments = [0; 6];
             arguments[index] = value;

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_child_is_given_is_not_held_against_its_parent() {
+    fn descriptors_passed_to_a_fork_are_not_reported_as_open() {
         let folder = tempfile::tempdir().unwrap();
         let prefix = folder.path().to_string_lossy();
         assert_eq!(opened(&prefix, &[]).unwrap(), None);

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_find_the_same_descendants() {
+    fn both_methods_find_the_same_descendants() {
         let own = std::process::id() as i32;
         #[expect(clippy::disallowed_types, reason = "a child to be found")]
         let mut child = std::process::Command::new("sh")
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_process_name_does_not_shift_the_fields() {
+    fn process_name_cannot_shift_the_stat_fields() {
         let text =
             "42 (a) R 1 2) S 7 1 1 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7 8 9 10 11 12";
         assert_eq!(parse_stat(text), Some(Stat { parent: 7, ticks: 100, started: 5, stack: 11 }));

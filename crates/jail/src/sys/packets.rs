@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_stay_whole_and_bring_their_descriptors() {
+    fn packets_keep_their_boundaries_and_descriptors() {
         let (ours, theirs) = packet_pair().unwrap();
         let (read, write) = super::super::pipe().unwrap();
         send_packet(ours.as_fd(), b"one", &[write.as_fd(), read.as_fd()]).unwrap();

@@ -1,4 +1,5 @@
-//! What jailed code cannot reach: the network, other processes, privileges, the caller's environment.
+//! Resources that jailed code cannot reach: the network, other processes, privileges, the caller's
+//! environment.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::support::{
 };
 
 #[test]
-fn no_network() {
+fn jailed_program_has_no_network() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
     let port = listener.local_addr().expect("its address").port().to_string();
     assert_eq!(outside(&["connect", &port]), (true, "connected".into()));
@@ -21,9 +22,9 @@ fn no_network() {
     }
 }
 
-/// A loopback of its own: the jail reaches itself, and not the host's listener.
+/// A private loopback: the jail reaches itself, and not the host's listener.
 #[test]
-fn a_loopback_of_its_own_leads_nowhere_else() {
+fn private_loopback_cannot_reach_the_host() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
     let port = listener.local_addr().expect("its address").port().to_string();
     assert_eq!(outside(&["connect", &port]), (true, "connected".into()));
@@ -43,7 +44,7 @@ fn a_loopback_of_its_own_leads_nowhere_else() {
 }
 
 #[test]
-fn a_named_unix_socket_can_be_used() {
+fn mounted_unix_socket_can_be_used() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let path = folder.join("judge.sock");
@@ -98,7 +99,7 @@ fn dangerous_system_calls_are_refused() {
 }
 
 #[test]
-fn no_capabilities_and_a_user_of_its_own() {
+fn program_has_no_capabilities_and_its_own_user() {
     for (backend, jail) in jails() {
         let finished = inside(&jail, attack(["read", "/proc/self/status"]));
         let said = assert_worked(backend, &finished);
@@ -146,7 +147,7 @@ fn two_jails_cannot_see_each_other() {
 }
 
 #[test]
-fn nothing_is_inherited() {
+fn only_the_given_environment_is_inherited() {
     for (backend, jail) in jails() {
         let said =
             assert_worked(backend, &inside(&jail, attack(["environment"]).env("GIVEN", "yes")));
@@ -164,7 +165,7 @@ fn nothing_is_inherited() {
 }
 
 #[test]
-fn only_the_given_descriptors_are_open_and_at_their_numbers() {
+fn only_given_descriptors_are_open_at_their_numbers() {
     let (_guard, folder) = folder();
     fs_err::write(folder.join("secret"), "a secret").expect("a file");
     // Kept open across exec, as a careless library would: the worst case.
@@ -199,7 +200,7 @@ fn duplicate_that_survives_exec(file: &fs_err::File) -> i32 {
 }
 
 #[test]
-fn what_honest_programs_need_is_there() {
+fn honest_programs_have_what_they_need() {
     for (backend, jail) in jails() {
         let mut actions = vec!["memory-file", "standard-output"];
         if backend != Backend::Landlock {

@@ -1,4 +1,4 @@
-//! What jailed code sees of the file system, and what it can change.
+//! The file system that jailed code sees, and the files that it can change.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
@@ -35,7 +35,7 @@ fn read_only_paths_cannot_be_written() {
 }
 
 #[test]
-fn unnamed_paths_do_not_exist() {
+fn unmounted_paths_are_invisible() {
     let (_guard, folder) = folder();
     let (named, secret) = (folder.join("named"), folder.join("secret"));
     for path in [&named, &secret] {
@@ -59,7 +59,7 @@ fn unnamed_paths_do_not_exist() {
 }
 
 #[test]
-fn a_private_folder_of_the_caller_can_be_named() {
+fn private_folder_of_the_caller_can_be_mounted() {
     // As in a home: closed to others, and the parents too.
     let (_guard, folder) = folder();
     let closed = folder.join("closed");
@@ -93,7 +93,7 @@ fn a_private_folder_of_the_caller_can_be_named() {
 }
 
 #[test]
-fn a_mount_can_have_another_name() {
+fn mount_can_have_another_target_path() {
     let (_guard, folder) = folder();
     fs_err::write(folder.join("file"), "content").expect("a file");
     let mount = || Mount::new(&folder, "/workspace", Access::ReadOnly);
@@ -112,7 +112,7 @@ fn a_mount_can_have_another_name() {
 }
 
 #[test]
-fn nothing_is_made_in_a_folder_of_the_host_to_mount_on() {
+fn mounting_creates_nothing_in_a_host_folder() {
     let (_guard, folder) = folder();
     let (workspace, other) = (folder.join("workspace"), folder.join("other"));
     for path in [&workspace, &other] {
@@ -134,7 +134,7 @@ fn nothing_is_made_in_a_folder_of_the_host_to_mount_on() {
 }
 
 #[test]
-fn a_missing_source_is_named() {
+fn missing_mount_source_is_named_in_the_error() {
     for (_, jail) in jails() {
         let error =
             jail.run(attack(["exit"]).read_only("/nowhere/at/all")).expect_err("it does not exist");
@@ -156,7 +156,7 @@ fn no_file_gets_the_set_user_id_bit() {
 }
 
 #[test]
-fn temporary_files_and_home_are_private_and_gone_afterwards() {
+fn tmp_and_home_are_private_and_removed_afterwards() {
     for (backend, jail) in jails() {
         if backend == Backend::Landlock {
             let finished = inside(&jail, attack(["environment"]));
@@ -187,7 +187,7 @@ fn devices_of_the_host_keep_their_owner() {
 }
 
 #[test]
-fn a_python_in_a_closed_home_can_be_named() {
+fn python_in_a_private_home_can_be_mounted() {
     // Only root can name what other users cannot reach; a link leads there, as in a virtual environment.
     if !is_root() {
         return;

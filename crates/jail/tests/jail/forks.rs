@@ -1,5 +1,5 @@
-//! Programs that are forks of a process made ready: what they have of it, and what becomes of it.
-//! All other attacks are made on forks too, see `support::jails`.
+//! Programs forked from a prepared process: the state that they inherit, and their end. All other
+//! attacks run in forks too, see `support::jails`.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn bounded(bytes: u64) -> Limits {
 }
 
 #[test]
-fn a_fork_has_nothing_of_its_parents_but_memory() {
+fn fork_inherits_only_memory_from_its_parent() {
     for (backend, jail) in forks() {
         let server = jail.server().pid();
         let status =
@@ -48,7 +48,7 @@ fn a_fork_has_nothing_of_its_parents_but_memory() {
 }
 
 #[test]
-fn the_file_that_the_parent_was_started_from_cannot_be_changed() {
+fn fork_cannot_change_the_parents_executable() {
     for (backend, jail) in forks() {
         let program = warm(&[]).program;
         let mode = fs_err::metadata(&program).expect("its mode").permissions();
@@ -61,7 +61,7 @@ fn the_file_that_the_parent_was_started_from_cannot_be_changed() {
 }
 
 #[test]
-fn neither_the_parent_nor_another_fork_can_be_seen_or_killed() {
+fn fork_cannot_see_or_kill_its_parent_or_another_fork() {
     for (backend, jail) in forks() {
         let marker = "434343";
         let first = jail.spawn(attack(["sleep", marker])).expect("the first");
@@ -77,9 +77,9 @@ fn neither_the_parent_nor_another_fork_can_be_seen_or_killed() {
     }
 }
 
-/// The parent has 96 MiB that a fork shares: they are not the fork's.
+/// The parent has 96 MiB that a fork shares. They do not count towards the fork's limit.
 #[test]
-fn what_is_shared_with_the_parent_is_not_bounded_and_all_else_is() {
+fn memory_limit_excludes_pages_shared_with_the_parent() {
     for (backend, jail) in forks() {
         let hold = |bytes: u64, bound: u64| {
             inside(&jail, attack(["as-is", "hold", &bytes.to_string()]).limits(bounded(bound)))
@@ -94,7 +94,7 @@ fn what_is_shared_with_the_parent_is_not_bounded_and_all_else_is() {
 }
 
 #[test]
-fn forks_outlive_their_parent_and_none_come_after_it() {
+fn forks_outlive_their_parent_and_new_ones_fail() {
     for (backend, jail) in forks() {
         let child = jail.spawn(attack(["sleep", "1000"])).expect("a fork");
         jail.server().kill();
@@ -107,7 +107,7 @@ fn forks_outlive_their_parent_and_none_come_after_it() {
 }
 
 #[test]
-fn a_server_with_a_second_thread_refuses() {
+fn fork_server_with_two_threads_refuses_to_start() {
     for (_, jail) in forks() {
         let server = ForkServer::start(&jail.jail, &warm(&["two-threads"])).expect("it starts");
         let error = server.ready(PATIENCE).expect_err("a fork would have one thread only");
@@ -117,7 +117,7 @@ fn a_server_with_a_second_thread_refuses() {
 }
 
 #[test]
-fn other_backends_have_no_forks() {
+fn fork_server_is_refused_on_backends_without_forks() {
     for (backend, place) in jails() {
         if matches!(backend, Backend::Bubblewrap | Backend::Landlock) {
             let error = ForkServer::start(&place.jail, &warm(&[])).expect_err("it cannot");
@@ -127,7 +127,7 @@ fn other_backends_have_no_forks() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn failed_fork_server_start_names_the_cause() {
     let (_, jail) = forks().remove(0);
     let mut nowhere = warm(&[]);
     nowhere.program = "/no/such/program".into();
@@ -141,9 +141,9 @@ fn a_server_that_cannot_start_says_why() {
     assert!(error.to_string().contains("not a server"), "{error}");
 }
 
-/// The server's calls: no sockets but Unix ones, none that look into other processes.
+/// The server's system calls: no sockets except Unix ones, and none that inspect other processes.
 #[test]
-fn the_server_has_no_network_and_one_filter() {
+fn fork_server_has_no_network_and_one_seccomp_filter() {
     for (backend, jail) in forks() {
         jail.server().ready(PATIENCE).expect("it is ready");
         let pid = jail.server().pid();
@@ -159,7 +159,7 @@ fn the_server_has_no_network_and_one_filter() {
     }
 }
 
-/// Prints what starting takes; see docs/decisions/0019.
+/// Prints start times; see docs/decisions/0019.
 #[test]
 fn long_forks_start_in_less_time_than_executed_programs() {
     for (backend, place) in jails() {

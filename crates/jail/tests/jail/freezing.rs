@@ -1,4 +1,4 @@
-//! Everything in a jail stopped from outside.
+//! Freezing everything in a jail from outside.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use warpwright_jail::{FreezeError, Outcome};
 
 use crate::support::{attack, eventually, folder, jails};
 
-/// What a heartbeat says once it stays the same for a while; `None` where it goes on.
+/// The content of a heartbeat that stays the same for a while; `None` if it keeps changing.
 fn stands_still(heartbeat: &Path) -> Option<String> {
     let before = fs_err::read_to_string(heartbeat).ok()?;
     std::thread::sleep(Duration::from_millis(150));
@@ -15,7 +15,7 @@ fn stands_still(heartbeat: &Path) -> Option<String> {
 }
 
 #[test]
-fn a_frozen_jail_stands_still_and_goes_on_when_it_is_thawed() {
+fn frozen_jail_stops_and_continues_when_thawed() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -37,7 +37,7 @@ fn a_frozen_jail_stands_still_and_goes_on_when_it_is_thawed() {
 }
 
 #[test]
-fn a_frozen_jail_can_be_ended() {
+fn frozen_jail_can_be_killed() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -51,10 +51,10 @@ fn a_frozen_jail_can_be_ended() {
     }
 }
 
-/// SIGCONT wakes what SIGSTOP has stopped. A control group's freezer does not care; where there is none,
-/// that something ran is seen.
+/// SIGCONT resumes processes that SIGSTOP stopped. A control group's freezer is unaffected. Without
+/// one, the freezer detects that a process ran.
 #[test]
-fn a_program_that_wakes_itself_stays_frozen_or_is_found_out() {
+fn program_sending_itself_sigcont_stays_frozen_or_is_detected() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");

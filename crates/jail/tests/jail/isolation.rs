@@ -1,4 +1,4 @@
-//! What the jail says about itself.
+//! The jail's claims about its isolation.
 
 use warpwright_jail::{Backend, Jail, JailError, Level, Requirement};
 
@@ -17,7 +17,7 @@ fn namespaces_reach_full_isolation_and_landlock_does_not() {
 }
 
 #[test]
-fn full_isolation_is_refused_where_only_part_is_possible() {
+fn full_isolation_is_refused_on_a_partial_backend() {
     let among = [Backend::Landlock];
     let partial =
         Jail::detect_among(&among, Requirement::Any).expect("the control: it works at all");
@@ -28,14 +28,14 @@ fn full_isolation_is_refused_where_only_part_is_possible() {
 }
 
 #[test]
-fn the_best_backend_is_found() {
+fn detection_chooses_the_best_backend() {
     let jail = Jail::detect(Requirement::Full).expect("full isolation on a test machine");
     let expected = if is_root() { Backend::Namespaces } else { Backend::Bubblewrap };
     assert_eq!(jail.isolation().backend, expected.name());
 }
 
 #[test]
-fn everything_holds_without_privileges() {
+fn all_tests_pass_without_privileges() {
     if !is_root() {
         // Then the other tests have just shown it.
         return;

@@ -1,4 +1,4 @@
-//! Start, end, and what is left.
+//! Start, end and clean-up.
 #![expect(clippy::disallowed_types, reason = "one test plays a caller that is killed")]
 
 use std::io::Write;
@@ -16,7 +16,7 @@ fn seconds(wall: f64) -> Limits {
 }
 
 #[test]
-fn the_end_is_told_as_it_was() {
+fn outcome_reports_exit_code_or_signal() {
     for (backend, jail) in jails() {
         for (arguments, outcome) in [
             (vec!["exit", "0"], Outcome::Exited(0)),
@@ -29,7 +29,7 @@ fn the_end_is_told_as_it_was() {
 }
 
 #[test]
-fn the_deadline_ends_daemons_too() {
+fn deadline_ends_daemons() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -53,7 +53,7 @@ fn the_deadline_ends_daemons_too() {
 }
 
 #[test]
-fn the_end_of_the_program_is_the_end_of_its_daemons() {
+fn daemons_end_with_the_program() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -80,7 +80,7 @@ fn the_end_of_the_program_is_the_end_of_its_daemons() {
 }
 
 #[test]
-fn a_deaf_program_can_be_killed_from_another_thread() {
+fn program_ignoring_signals_can_be_killed_from_another_thread() {
     for (backend, jail) in jails() {
         let child = jail.spawn(attack(["deaf"])).expect("a jail");
         assert!(
@@ -98,7 +98,7 @@ fn a_deaf_program_can_be_killed_from_another_thread() {
 }
 
 #[test]
-fn dropping_a_child_ends_everything() {
+fn dropping_a_child_ends_all_processes() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -119,9 +119,9 @@ fn dropping_a_child_ends_everything() {
     }
 }
 
-/// The caller of [`jails_die_with_a_killed_caller`]; does nothing unless started by it.
+/// The caller of [`jails_end_when_their_caller_is_killed`]; does nothing unless started by it.
 #[test]
-fn a_caller_that_will_be_killed() {
+fn caller_to_be_killed() {
     let Some(folder) = std::env::var_os("JAIL_TEST_CALLER").map(std::path::PathBuf::from) else {
         return;
     };
@@ -143,14 +143,10 @@ fn a_caller_that_will_be_killed() {
 }
 
 #[test]
-fn jails_die_with_a_killed_caller() {
+fn jails_end_when_their_caller_is_killed() {
     let (_guard, folder) = folder();
     let mut caller = std::process::Command::new(std::env::current_exe().expect("own path"))
-        .args([
-            "a_caller_that_will_be_killed",
-            "--exact",
-            "lifecycle::a_caller_that_will_be_killed",
-        ])
+        .args(["caller_to_be_killed", "--exact", "lifecycle::caller_to_be_killed"])
         .env("JAIL_TEST_CALLER", &folder)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -189,7 +185,7 @@ fn jails_die_with_a_killed_caller() {
 }
 
 #[test]
-fn a_jail_dies_with_its_supervisor() {
+fn jail_ends_when_its_supervisor_is_killed() {
     for (backend, jail) in namespaces() {
         let (_guard, folder) = folder();
         let heartbeat = folder.join("heartbeat");
@@ -213,7 +209,7 @@ fn a_jail_dies_with_its_supervisor() {
 }
 
 #[test]
-fn standard_input_is_given_or_empty() {
+fn stdin_is_the_given_input_or_empty() {
     for (backend, jail) in jails() {
         let spec = || Spec::new("cat").with_system();
         assert_eq!(assert_worked(backend, &inside(&jail, spec())), "");
@@ -231,7 +227,7 @@ fn standard_input_is_given_or_empty() {
 }
 
 #[test]
-fn what_cannot_start_is_an_error_of_ours_with_the_step() {
+fn failed_start_is_a_setup_error_that_names_the_step() {
     for (backend, jail) in jails() {
         // A fork has started: what it executes is its own affair.
         if jail.server.is_none() {
@@ -254,7 +250,7 @@ fn what_cannot_start_is_an_error_of_ours_with_the_step() {
 }
 
 #[test]
-fn the_time_is_that_of_the_program() {
+fn elapsed_time_is_that_of_the_program() {
     assert!(outside(&["sleep", "1"]).0);
     for (backend, jail) in jails() {
         let finished = inside(&jail, attack(["sleep", "300"]));
@@ -265,7 +261,7 @@ fn the_time_is_that_of_the_program() {
 }
 
 #[test]
-fn many_jails_at_once() {
+fn sixteen_jails_run_concurrently() {
     for (backend, jail) in jails() {
         let children: Vec<_> =
             (0..16).map(|_| jail.spawn(attack(["sleep", "50"])).expect("a jail")).collect();
@@ -276,7 +272,7 @@ fn many_jails_at_once() {
 }
 
 #[test]
-fn one_process_is_ended_with_what_it_started_and_the_others_go_on() {
+fn killing_a_process_ends_its_descendants_only() {
     for (backend, jail) in jails() {
         let (_guard, folder) = folder();
         let (read, write) = std::io::pipe().expect("a pipe");

@@ -1,4 +1,4 @@
-//! Bounds on the whole tree.
+//! Limits on the whole process tree.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_fork_bomb_is_bounded() {
+fn process_count_is_bounded() {
     assert_eq!(outside(&["fork", "200"]), (true, "200".into()));
     for (backend, jail) in jails() {
         if backend == Backend::Landlock
@@ -31,7 +31,7 @@ fn a_fork_bomb_is_bounded() {
 }
 
 #[test]
-fn what_yields_has_a_lower_priority_than_what_does_not() {
+fn yielding_program_has_a_lower_priority() {
     for (backend, jail) in jails() {
         let niceness = |yields| {
             let limits = Limits { yields, ..Limits::default() };
@@ -45,7 +45,7 @@ fn what_yields_has_a_lower_priority_than_what_does_not() {
 }
 
 #[test]
-fn timers_are_made_where_they_may_be() {
+fn timers_work_only_if_allowed() {
     for (backend, jail) in jails() {
         for kind in ["signal", "descriptor"] {
             let made = |timers| {
@@ -145,7 +145,7 @@ fn open_files_are_bounded() {
 }
 
 #[test]
-fn processor_time_of_the_tree_is_bounded() {
+fn cpu_time_of_the_tree_is_bounded() {
     for (backend, jail) in jails() {
         let limits = Limits {
             cpu: Some(Duration::from_millis(600)),
@@ -160,7 +160,7 @@ fn processor_time_of_the_tree_is_bounded() {
 }
 
 #[test]
-fn output_is_bounded_with_its_beginning_and_end() {
+fn output_is_bounded_and_keeps_head_and_tail() {
     for (backend, jail) in jails() {
         let limits = Limits { output_bytes: 10_000, ..Limits::default() };
         let finished = inside(&jail, attack(["flood"]).limits(limits));
@@ -172,7 +172,7 @@ fn output_is_bounded_with_its_beginning_and_end() {
 }
 
 #[test]
-fn bounds_are_kept_by_the_kernel_where_it_can() {
+fn available_cgroups_enforce_the_limits() {
     for (backend, jail) in jails() {
         let claims = jail.isolation().enforced.join("; ");
         assert!(claims.contains("memory: ") && claims.contains("processes: "), "{claims}");

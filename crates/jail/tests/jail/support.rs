@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 #![expect(clippy::disallowed_types, reason = "the positive controls run outside the jail")]
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use warpwright_jail::{
     Backend, Child, Finished, ForkServer, Isolation, Jail, JailError, Outcome, Spec, Warm,
 };
 
-/// Set when the tests run again without privileges: the folder of the programs, readable by everybody.
+/// Set when the tests run again without privileges: the folder of the programs, readable by all
+/// users.
 pub(crate) const AGAIN: &str = "JAIL_TEST_AGAIN";
 
-/// Is this the superuser?
+/// Whether this is the superuser.
 pub(crate) fn is_root() -> bool {
     fs_err::read_to_string("/proc/self/status").expect("own status").contains("Uid:\t0\t")
 }
@@ -44,14 +45,14 @@ pub(crate) fn warm(arguments: &[&str]) -> Warm {
     }
 }
 
-/// A jail, and how programs get there: executed by the helper, or as forks of a server.
+/// A jail, and how programs start in it: executed by the helper, or as forks of a server.
 pub(crate) struct Place {
     pub(crate) jail: Jail,
     pub(crate) server: Option<ForkServer>,
 }
 
 impl Place {
-    /// Of a place of [`forks`].
+    /// The fork server; the place must come from [`forks`].
     pub(crate) fn server(&self) -> &ForkServer {
         self.server.as_ref().expect("a place of forks")
     }
@@ -80,8 +81,8 @@ impl Place {
     }
 }
 
-/// The backends to test as this user, each with every way in that it has. Landlock is left out of what it
-/// cannot do by `namespaces`.
+/// The backends to test as this user, each with all its ways to start programs. `namespaces` leaves
+/// out Landlock, for tests of features that it lacks.
 pub(crate) fn jails() -> Vec<(Backend, Place)> {
     let backends: &[Backend] = if is_root() {
         &[Backend::Namespaces, Backend::Landlock]
@@ -106,35 +107,35 @@ pub(crate) fn jails() -> Vec<(Backend, Place)> {
     places
 }
 
-/// Those whose programs are forks.
+/// The places whose programs are forks.
 pub(crate) fn forks() -> Vec<(Backend, Place)> {
     jails().into_iter().filter(|(_, place)| place.server.is_some()).collect()
 }
 
-/// Those with namespaces.
+/// The places with namespaces.
 pub(crate) fn namespaces() -> Vec<(Backend, Place)> {
     jails().into_iter().filter(|(backend, _)| *backend != Backend::Landlock).collect()
 }
 
-/// An attack with what it needs to start.
+/// An attack with the mounts it needs to start.
 pub(crate) fn attack<S: Into<String>>(arguments: impl IntoIterator<Item = S>) -> Spec {
     let program = attack_program();
     Spec::new(&program).args(arguments).with_system().read_only(&program)
 }
 
-/// Runs an attack inside.
+/// Runs an attack in the jail.
 pub(crate) fn inside(jail: &Place, spec: Spec) -> Finished {
     jail.run(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs an attack outside: (did it work, what it said).
+/// Runs an attack outside: (whether it worked, its output).
 pub(crate) fn outside(arguments: &[&str]) -> (bool, String) {
     let output =
         Command::new(attack_program()).args(arguments).output().expect("the attack starts");
     (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Asserts that an attack was refused inside, with these words.
+/// Asserts that an attack was refused in the jail, with these words.
 pub(crate) fn assert_refused(backend: Backend, finished: &Finished, words: &[&str]) {
     let said = finished.stdout.text();
     assert_eq!(finished.outcome, Outcome::Exited(1), "{}: {said}", backend.name());
@@ -161,7 +162,7 @@ pub(crate) fn folder() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A process outside that lives for a while; killed when dropped.
+/// A process outside that lives for a while; killed on drop.
 pub(crate) struct Victim(std::process::Child);
 
 impl Victim {
@@ -189,7 +190,7 @@ impl Drop for Victim {
     }
 }
 
-/// Does it come true within five seconds?
+/// Whether the condition becomes true within five seconds.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while Instant::now() < deadline {

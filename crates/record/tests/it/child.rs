@@ -12,10 +12,10 @@ use warpwright_record::writer::{ResumePolicy, RunWriter};
 
 use crate::lifecycle::note;
 
-/// Names the run folder, and makes `child_writes` write into it instead of passing at once.
+/// Names the run folder, and makes `child_writes` write into it instead of passing immediately.
 const DIR: &str = "RECORD_TEST_CHILD_DIR";
 
-/// Not a test: what the killed process runs.
+/// Not a test: the code of the killed process.
 #[test]
 #[ignore = "is run as a child process by the other tests of this file"]
 fn child_writes() {
@@ -62,7 +62,7 @@ fn write_and_kill(dir: &Path, after: Duration) -> Option<u64> {
 }
 
 #[test]
-fn kill_9_at_random_moments_loses_nothing_that_was_acknowledged() {
+fn kill_9_at_random_times_loses_no_acknowledged_event() {
     let dir = tempfile::tempdir().unwrap();
     let mut resumed = 0;
     let mut micros = 1u64;

@@ -21,7 +21,7 @@ fn written(notes: usize) -> (tempfile::TempDir, Vec<u8>) {
 }
 
 #[test]
-fn a_last_line_torn_at_any_byte_is_dropped_and_the_run_goes_on() {
+fn torn_last_line_is_dropped_and_the_run_resumes() {
     let (dir, log) = written(3);
     let whole = events(dir.path());
     let last = log[..log.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
@@ -44,7 +44,7 @@ fn a_last_line_torn_at_any_byte_is_dropped_and_the_run_goes_on() {
 }
 
 #[test]
-fn damage_before_the_end_names_the_line_and_is_not_written_behind() {
+fn damage_before_the_last_line_is_named_and_blocks_appending() {
     let (dir, log) = written(3);
     let second = log.iter().position(|b| *b == b'\n').unwrap() + 1;
     let mut bad = log.clone();
@@ -61,7 +61,7 @@ fn damage_before_the_end_names_the_line_and_is_not_written_behind() {
 }
 
 #[test]
-fn a_missing_line_is_noticed() {
+fn missing_line_is_detected() {
     let (dir, log) = written(3);
     let mut lines: Vec<&[u8]> = log.split_inclusive(|b| *b == b'\n').collect();
     lines.remove(1);
@@ -74,7 +74,7 @@ fn a_missing_line_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever happens to one byte, the events before its line are read as they were written.
+    /// A change of one byte leaves the events of earlier lines unchanged.
     #[test]
     fn one_changed_byte_never_changes_an_earlier_event(at in 0.0..1.0f64, byte in any::<u8>()) {
         let (dir, log) = written(4);

@@ -1,4 +1,4 @@
-//! No space left: what is lost is named, what is written stays.
+//! Full disks: the error names lost events, and written events stay.
 
 use std::path::Path;
 
@@ -37,9 +37,9 @@ fn check_full(error: &WriteError, intact: usize) {
     assert!(error.hint().unwrap().contains("free space"));
 }
 
-/// Runs where this user may mount: a real file system of 256 KiB.
+/// Runs if this user may mount: a real file system of 256 KiB.
 #[test]
-fn a_full_file_system_loses_only_what_it_says() {
+fn full_file_system_loses_only_reported_events() {
     // A thread has a mount namespace of its own, so nobody else sees the small file system.
     let thread = std::thread::spawn(|| {
         let none = None::<&str>;
@@ -92,9 +92,9 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// Runs for everybody: a limit on the size of files, which the kernel enforces in mid-write.
+/// Runs for every user: a file size limit, which the kernel enforces during a write.
 #[test]
-fn a_file_size_limit_loses_only_what_it_says() {
+fn file_size_limit_loses_only_reported_events() {
     const DIR: &str = "RECORD_TEST_LIMITED";
     if let Some(dir) = std::env::var_os(DIR) {
         limited(Path::new(&dir));
@@ -104,7 +104,7 @@ fn a_file_size_limit_loses_only_what_it_says() {
     let dir = tempfile::tempdir().unwrap();
     #[expect(clippy::disallowed_types, reason = "a test's own executable, with a limit")]
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "full_disk::a_file_size_limit_loses_only_what_it_says", "--nocapture"])
+        .args(["--exact", "full_disk::file_size_limit_loses_only_reported_events", "--nocapture"])
         .env(DIR, dir.path())
         .output()
         .unwrap();

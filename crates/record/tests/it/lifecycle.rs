@@ -29,7 +29,7 @@ fn edit_json(path: &std::path::Path, key: &str, value: serde_json::Value) {
 }
 
 #[test]
-fn what_is_appended_is_read_back_before_and_after_closing() {
+fn appended_events_are_read_back_before_and_after_closing() {
     let dir = tempfile::tempdir().unwrap();
     let run = sample::write_run(dir.path());
     let mut expected = vec![Event::RunStarted {
@@ -48,7 +48,7 @@ fn what_is_appended_is_read_back_before_and_after_closing() {
 }
 
 #[test]
-fn a_closed_run_can_be_taken_up_again() {
+fn closed_run_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
     sample::finish(sample::write_run(dir.path()));
     let before = events(dir.path());
@@ -87,7 +87,7 @@ fn inherited_lock(run: &std::path::Path, written: &str, seconds: &str) -> std::p
 
 #[test]
 #[expect(clippy::disallowed_types, reason = "the test needs the number of a process that is gone")]
-fn a_lock_that_outlives_its_process_is_waited_for() {
+fn resume_waits_for_a_lock_held_after_its_process_died() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let mut gone = std::process::Command::new("true").spawn().unwrap();
@@ -106,7 +106,7 @@ fn a_lock_that_outlives_its_process_is_waited_for() {
 }
 
 #[test]
-fn a_run_is_not_begun_over_another() {
+fn existing_run_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let error = RunWriter::create(dir.path(), RunInfo::default()).unwrap_err();
@@ -115,7 +115,7 @@ fn a_run_is_not_begun_over_another() {
 }
 
 #[test]
-fn a_folder_without_a_run_is_named() {
+fn error_names_the_folder_without_a_run() {
     let dir = tempfile::tempdir().unwrap();
     let error = RunReader::open(dir.path()).unwrap_err();
     assert!(matches!(error, ReadError::NotARun { .. }));
@@ -125,7 +125,7 @@ fn a_folder_without_a_run_is_named() {
 }
 
 #[test]
-fn another_version_is_refused_for_resuming_unless_forced() {
+fn resuming_with_another_version_needs_force() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     edit_json(&dir.path().join("run.json"), "program", "0.0.9".into());
@@ -141,7 +141,7 @@ fn another_version_is_refused_for_resuming_unless_forced() {
 }
 
 #[test]
-fn a_newer_format_is_read_where_it_can_be_and_never_written() {
+fn newer_format_is_read_if_known_and_never_written() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     run.append(&note("readable")).unwrap();
@@ -165,7 +165,7 @@ fn a_newer_format_is_read_where_it_can_be_and_never_written() {
 }
 
 #[test]
-fn a_line_of_a_newer_format_under_an_old_header_is_not_written_behind() {
+fn newer_event_line_under_an_old_header_blocks_appending() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let log = dir.path().join("events.jsonl");
@@ -194,7 +194,7 @@ fn blobs_are_checked_against_their_names() {
 }
 
 #[test]
-fn a_stored_candidate_is_the_one_that_was_stored() {
+fn candidate_round_trips_through_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     let candidate = sample::candidate("");
@@ -206,7 +206,7 @@ fn a_stored_candidate_is_the_one_that_was_stored() {
 }
 
 #[test]
-fn the_name_of_a_profile_is_the_one_in_json() {
+fn profile_name_equals_its_json_value() {
     for profile in Profile::ALL {
         assert_eq!(serde_json::to_value(profile).unwrap(), profile.name());
         assert_eq!(profile.name().parse(), Ok(profile));
@@ -215,7 +215,7 @@ fn the_name_of_a_profile_is_the_one_in_json() {
 }
 
 #[test]
-fn the_history_leaves_out_what_a_resumption_superseded() {
+fn history_omits_turns_superseded_by_a_resumption() {
     let dir = tempfile::tempdir().unwrap();
     let run = sample::write_run(dir.path());
     let history = History::read(&RunReader::open(dir.path()).unwrap()).unwrap();
@@ -236,7 +236,7 @@ fn the_history_leaves_out_what_a_resumption_superseded() {
 }
 
 #[test]
-fn the_index_is_derived_and_can_be_made_again() {
+fn index_can_be_rebuilt_from_the_events() {
     let dir = tempfile::tempdir().unwrap();
     sample::finish(sample::write_run(dir.path()));
     let path = dir.path().join("index.sqlite");
@@ -265,7 +265,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_text_and_any_figure_survive(
+    fn any_text_number_and_blob_round_trip(
         text in any::<String>(),
         figures in proptest::collection::vec(any::<f64>(), 4),
         bytes in proptest::collection::vec(any::<u8>(), 0..2000),

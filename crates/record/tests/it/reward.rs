@@ -1,4 +1,4 @@
-//! The rewards against a plain second implementation, and at their edges.
+//! The rewards compared with a second, plain implementation, and at their thresholds.
 
 use proptest::prelude::*;
 use warpwright_record::interval::Interval;
@@ -17,7 +17,7 @@ fn speedup(eager: Option<f64>, compile: Option<f64>, best: Option<f64>) -> Speed
     }
 }
 
-/// The design's words, read once more and written without looking at the other one.
+/// An independent implementation of the design.
 fn plain(verified: bool, eager: f64, compile: f64, best: f64) -> [f64; 3] {
     if !verified {
         return [-1.0; 3];
@@ -43,7 +43,7 @@ fn plain(verified: bool, eager: f64, compile: f64, best: f64) -> [f64; 3] {
 
 proptest! {
     #[test]
-    fn the_three_rewards_follow_the_design(
+    fn rewards_match_their_definitions(
         verified in any::<bool>(),
         eager in 0.01..20.0f64,
         compile in 0.01..20.0f64,
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn a_faster_candidate_is_never_rewarded_less(a in 0.0..20.0f64, more in 0.0..5.0f64) {
+    fn reward_never_falls_with_speedup(a in 0.0..20.0f64, more in 0.0..5.0f64) {
         let reward = |s: f64| Reward::verified(&speedup(Some(s), Some(s), Some(s)));
         let (low, high) = (reward(a), reward(a + more));
         prop_assert!(low.paper <= high.paper);
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn right_is_always_better_than_wrong(s in any::<f64>()) {
+    fn correct_candidate_always_earns_more_than_a_wrong_one(s in any::<f64>()) {
         let right = Reward::verified(&speedup(Some(s), Some(s), Some(s)));
         let wrong = Reward::unverified();
         prop_assert!(right.paper > wrong.paper);
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn five_percent_is_not_more_than_five_percent() {
+fn speedup_of_exactly_five_percent_is_below_the_threshold() {
     let at = |s: f64| Reward::verified(&speedup(Some(s), Some(s), Some(s)));
     assert_eq!((at(1.05).paper, at(1.050_001).paper), (1.0, 3.0));
     assert_eq!((at(0.95).bounded, at(1.05).bounded), (1.0, 1.0));
@@ -86,7 +86,7 @@ fn five_percent_is_not_more_than_five_percent() {
 }
 
 #[test]
-fn what_was_not_measured_earns_nothing() {
+fn unmeasured_speedup_earns_only_correctness() {
     let reward = Reward::verified(&Speedup::default());
     assert_eq!(reward, Reward { paper: 1.0, speedup: 0.0, bounded: 0.5 });
 }

@@ -1,4 +1,4 @@
-//! Files that somebody sent.
+//! Files from untrusted clients.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ fn files(names: &[&str]) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn plain_names_are_taken_and_nothing_else() {
+fn only_plain_file_names_are_accepted() {
     let good =
         files(&["model_new.py", "kernels/a.cu", "kernels/deep/er/b-1_2.cuh", "kernels/c.d.cpp"]);
     let taken = Candidate::from_stranger(good.clone()).unwrap();
@@ -46,7 +46,7 @@ fn plain_names_are_taken_and_nothing_else() {
 }
 
 #[test]
-fn what_is_missing_or_too_much_is_refused() {
+fn missing_model_and_oversized_candidates_are_refused() {
     assert!(Candidate::from_stranger(files(&["kernels/a.cu"])).is_err());
     let clash = files(&["model_new.py", "kernels/a", "kernels/a/b.cu"]);
     assert!(
@@ -61,9 +61,9 @@ fn what_is_missing_or_too_much_is_refused() {
 }
 
 proptest! {
-    /// Whatever the name: if it is taken, joining it to a folder stays beneath that folder's `kernels`.
+    /// An accepted name, joined to a folder, stays below that folder's `kernels`.
     #[test]
-    fn no_name_leads_out(name in "[a-z./\\\\~ -]{0,24}|kernels/[a-zA-Z0-9._/-]{0,24}") {
+    fn no_accepted_name_escapes_the_folder(name in "[a-z./\\\\~ -]{0,24}|kernels/[a-zA-Z0-9._/-]{0,24}") {
         let taken = Candidate::from_stranger(files(&["model_new.py", &name]));
         if taken.is_ok() && name != "model_new.py" {
             let path = std::path::Path::new("/base").join(&name);

@@ -15,7 +15,7 @@ use warpwright_record::schema::schemas;
 use warpwright_record::verdict::Profile;
 
 #[test]
-fn the_schema_files_are_those_of_the_types() {
+fn schema_files_match_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");
     for (name, schema) in schemas() {
         let path = folder.join(format!("{name}.schema.json"));
@@ -30,7 +30,7 @@ fn the_schema_files_are_those_of_the_types() {
 }
 
 #[test]
-fn run_json() {
+fn run_header_as_json() {
     let header = RunHeader {
         format: 1,
         program: "0.1.0".into(),
@@ -68,7 +68,7 @@ fn run_json() {
 }
 
 #[test]
-fn event_line() {
+fn event_line_as_json() {
     let line = EventLine {
         version: 1,
         seq: 0,
@@ -90,7 +90,7 @@ fn event_line() {
 }
 
 #[test]
-fn events_of_the_run() {
+fn run_events_as_json() {
     let program = || "0.1.0".to_owned();
     let message = || "no space left".to_owned();
     let events = [
@@ -155,7 +155,7 @@ fn events_of_the_run() {
 }
 
 #[test]
-fn events_of_an_episode() {
+fn episode_events_as_json() {
     let episode = EpisodeId(3);
     let blob = BlobHash::of(b"");
     let files = || vec![StoredFile { path: "model_new.py".into(), blob }];

@@ -42,7 +42,7 @@ fn findings() -> Findings {
 }
 
 #[test]
-fn findings_of_a_sanitizer() {
+fn sanitizer_findings_as_json() {
     let written = serde_json::to_value(findings()).unwrap();
     assert_eq!(serde_json::from_value::<Findings>(written.clone()).unwrap(), findings());
     let mut shown = written;
@@ -102,9 +102,9 @@ fn findings_of_a_sanitizer() {
     "#);
 }
 
-/// Records from before there were findings are read as they are, and written as they were.
+/// Records from before findings existed are read, and written, unchanged.
 #[test]
-fn a_tool_result_without_findings_is_what_it_was() {
+fn tool_result_without_findings_keeps_its_old_format() {
     let old = json!({"call": "a", "status": "ok", "text": "", "verdicts": []});
     let read: ToolResult = serde_json::from_value(old.clone()).unwrap();
     assert!(read.findings.is_empty());

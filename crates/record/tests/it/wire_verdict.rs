@@ -7,7 +7,7 @@ use warpwright_record::verdict::IntegrityFinding;
 use crate::sample;
 
 #[test]
-fn a_verdict_that_is_good() {
+fn verified_verdict_as_json() {
     let candidate = sample::candidate("");
     let mut verdict = sample::measured("bias_gelu", "cuda:0", &candidate, 2.0);
     verdict.checks.truncate(1);
@@ -206,7 +206,7 @@ fn a_verdict_that_is_good() {
 }
 
 #[test]
-fn a_verdict_that_is_bad() {
+fn failed_verdict_as_json() {
     let candidate = sample::candidate("");
     let mut failure = sample::mismatch();
     failure.diagnostics = sample::build_failure().diagnostics;

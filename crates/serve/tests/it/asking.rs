@@ -1,4 +1,4 @@
-//! What is asked, and what is answered.
+//! Judge requests and their answers.
 
 use axum::body::to_bytes;
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ use warpwright_fleet::Limits;
 use crate::server::{Server, kind_of, post, question, settings, verdict, with_key};
 
 #[tokio::test]
-async fn a_verdict_has_its_reward() {
+async fn verdict_response_has_the_chosen_reward() {
     let server = Server::usual();
     let (status, body) = server.judge(&question("any")).await;
     assert_eq!(status, StatusCode::OK);
@@ -30,7 +30,7 @@ async fn a_verdict_has_its_reward() {
 }
 
 #[tokio::test]
-async fn our_failures_are_no_rewards_and_the_task_s_are_the_caller_s() {
+async fn infra_error_has_no_reward_and_refused_task_is_a_client_error() {
     let server = Server::usual();
     let (status, body) = server.judge(&question("ours")).await;
     assert_eq!(status, StatusCode::OK);
@@ -45,7 +45,7 @@ async fn our_failures_are_no_rewards_and_the_task_s_are_the_caller_s() {
 }
 
 #[tokio::test]
-async fn a_key_is_asked_once_unless_the_failure_was_ours() {
+async fn idempotency_key_replays_unless_infrastructure_failed() {
     let server = Server::usual();
     let ask = || server.send(with_key(&question("slow"), "k"));
     let answers = join_all((0..10).map(|_| ask())).await;
@@ -72,7 +72,7 @@ async fn a_key_is_asked_once_unless_the_failure_was_ours() {
 }
 
 #[tokio::test]
-async fn a_batch_is_as_many_questions() {
+async fn batch_items_are_answered_individually() {
     let server = Server::usual();
     let mut bad = question("bad");
     bad["files"] = json!({ "x": "" });
@@ -88,9 +88,9 @@ async fn a_batch_is_as_many_questions() {
 
 const ANSWER: &str = "Here:\n```python\nclass ModelNew: pass\n```\n";
 
-/// In the forms of trainers that know no answer without a number.
+/// Trainers of these formats require a number in every answer.
 #[tokio::test]
-async fn remote_rewards_are_numbers_unless_we_fail() {
+async fn trainer_rewards_are_numbers_unless_infrastructure_failed() {
     let server = Server::usual();
     let slime = |label: Value, response: &str| {
         let body = json!({ "prompt": [{ "role": "user" }], "response": response, "label": label });
@@ -139,9 +139,9 @@ async fn remote_rewards_are_numbers_unless_we_fail() {
     assert_eq!((status.as_u16(), kind_of(&body)), (422, "invalid-request"));
 }
 
-/// A prompt that shows code is not the answer.
+/// A prompt that contains code is not the answer.
 #[tokio::test]
-async fn of_a_query_only_what_follows_its_prompt_is_judged() {
+async fn only_the_text_after_the_prompt_is_judged() {
     let server = Server::usual();
     let prompt = format!("Some words before it.\n{ANSWER}");
     // Whole, and cut from the front, as OpenRLHF does with one that is too long.
@@ -154,7 +154,7 @@ async fn of_a_query_only_what_follows_its_prompt_is_judged() {
 }
 
 #[tokio::test]
-async fn events_end_with_the_answer() {
+async fn event_stream_ends_with_the_answer() {
     let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
     let busy =
         tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));
@@ -192,7 +192,7 @@ async fn events_end_with_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_hundreds_at_once_none_is_lost_or_doubled() {
+async fn hundreds_of_concurrent_requests_are_each_judged_once() {
     let server = Server::new(4, settings(), Limits { waiting: 1000, per_client: 1000 });
     let names: Vec<String> = (0..256).map(|number| format!("task{number}")).collect();
     let questions: Vec<Value> = names.iter().map(|name| question(name)).collect();
@@ -205,7 +205,7 @@ async fn of_hundreds_at_once_none_is_lost_or_doubled() {
 }
 
 #[tokio::test]
-async fn a_step_costs_next_to_nothing_beside_the_judge() {
+async fn request_overhead_is_below_two_milliseconds() {
     let server = Server::usual();
     server.judge(&question("a")).await;
     let mut times = Vec::new();

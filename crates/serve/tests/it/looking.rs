@@ -1,4 +1,4 @@
-//! What the page asks for; the page itself is looked at in a browser, in the tests of the program.
+//! The requests of the dashboard page. The tests of the program open the page in a browser.
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
@@ -14,7 +14,7 @@ fn get(path: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn verdicts_are_there_as_they_came() {
+async fn dashboard_lists_verdicts_in_arrival_order() {
     let server = Server::usual();
     for task in ["a", "b", "ours"] {
         server.judge(&question(task)).await;
@@ -40,7 +40,7 @@ async fn verdicts_are_there_as_they_came() {
 }
 
 #[tokio::test]
-async fn a_verdict_is_its_client_s_to_look_at() {
+async fn client_sees_only_its_own_verdicts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens");
     let other = TOKEN.replace('0', "9");
@@ -65,9 +65,9 @@ async fn a_verdict_is_its_client_s_to_look_at() {
     assert_eq!(server.send(get("/")).await.0, StatusCode::OK);
 }
 
-/// However much is judged, no more is kept than 64 MiB.
+/// Stored verdicts use at most 64 MiB.
 #[tokio::test]
-async fn what_is_kept_of_verdicts_is_bounded() {
+async fn memory_of_stored_verdicts_is_bounded() {
     let mut big = settings();
     big.body_bytes = 32 << 20;
     let server = Server::new(1, big, Limits { waiting: 9, per_client: 9 });
@@ -86,7 +86,7 @@ async fn what_is_kept_of_verdicts_is_bounded() {
 }
 
 #[tokio::test]
-async fn no_script_but_the_page_s_own_may_run() {
+async fn content_security_policy_allows_only_own_scripts() {
     let server = Server::usual();
     for path in ["/", "/dashboard/app.js", "/dashboard/style.css"] {
         let response = server.router.clone().oneshot(get(path)).await.unwrap();

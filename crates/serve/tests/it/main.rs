@@ -1,5 +1,4 @@
-//! What is said over HTTP, with a judge that says what the test wants: the real one is asked in the tests of
-//! the program.
+//! The HTTP interface, with a scripted judge. The tests of the program use the real one.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
 

@@ -1,4 +1,4 @@
-//! Who is refused, and how that is said.
+//! Refused requests and their problem types.
 
 use axum::body::Body;
 use axum::body::Bytes;
@@ -15,7 +15,7 @@ use warpwright_serve::Tokens;
 use crate::server::{Server, TOKEN, kind_of, post, question, settings};
 
 #[tokio::test]
-async fn every_wrong_request_has_its_problem() {
+async fn each_invalid_request_has_its_problem_type() {
     let server = Server::usual();
     let files = |name: &str| json!({ "task": "t", "reference": "", "files": { "model_new.py": "", name: "" } });
     let mut late = question("t");
@@ -75,9 +75,10 @@ async fn every_wrong_request_has_its_problem() {
     assert_eq!((status.as_u16(), kind_of(&body)), (422, "invalid-request"));
 }
 
-/// What a page in a browser can send without being asked first, and what it can have a name lead to.
+/// Requests that a browser page can send without a preflight, and host names that an attacker can
+/// point to this server.
 #[tokio::test]
-async fn pages_in_a_browser_are_not_judged_for() {
+async fn cross_site_browser_requests_are_refused() {
     let server = Server::usual();
     for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded")] {
         let mut request = post("/judge", question("t").to_string());
@@ -115,7 +116,7 @@ async fn pages_in_a_browser_are_not_judged_for() {
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_and_never_told() {
+async fn tokens_are_required_and_never_echoed() {
     let text = format!(
         "trainer {TOKEN} 2100-01-01T00:00:00Z\nold {} 2020-01-01T00:00:00Z",
         TOKEN.replace('0', "x")
@@ -151,7 +152,7 @@ async fn tokens_are_asked_for_and_never_told() {
 }
 
 #[tokio::test]
-async fn who_is_too_many_is_told_when_to_come_again() {
+async fn full_queue_answers_429_with_retry_after() {
     let server = Server::new(1, settings(), Limits { waiting: 2, per_client: 100 });
     let many =
         join_all((0..12).map(|_| server.send(post("/judge", question("slow").to_string())))).await;
@@ -166,7 +167,7 @@ async fn who_is_too_many_is_told_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn who_goes_away_or_is_late_is_not_judged_for() {
+async fn disconnected_or_late_client_is_not_judged() {
     let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
     let busy =
         tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));

@@ -1,4 +1,4 @@
-//! Whether it runs, how it ends, and what it says of itself.
+//! Health, shutdown, metrics and the API description.
 
 use axum::body::Body;
 use axum::body::to_bytes;
@@ -13,7 +13,7 @@ use warpwright_serve::document;
 use crate::server::{Server, kind_of, post, question, settings};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_end_lets_what_was_asked_be_judged() {
+async fn shutdown_drains_running_jobs_within_its_limit() {
     for (drain, status) in [(Duration::from_secs(10), "200"), (Duration::ZERO, "503")] {
         let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -48,7 +48,7 @@ async fn an_end_lets_what_was_asked_be_judged() {
     }
 }
 
-/// A request by hand, and all that is answered.
+/// A hand-written request, and the whole response.
 fn asked(address: std::net::SocketAddr, body: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -63,7 +63,7 @@ fn asked(address: std::net::SocketAddr, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn health_says_whether_somebody_judges() {
+async fn health_reports_whether_a_worker_judges() {
     let health = || Request::get("/health").body(Body::empty()).unwrap();
     let server = Server::new(0, settings(), Limits { waiting: 9, per_client: 9 });
     let (status, body, _) = server.send(health()).await;
@@ -79,7 +79,7 @@ async fn health_says_whether_somebody_judges() {
 }
 
 #[tokio::test]
-async fn figures_count_what_was_done() {
+async fn metrics_count_jobs_and_requests() {
     let server = Server::usual();
     server.judge(&question("a")).await;
     server.judge(&question("ours")).await;
@@ -102,7 +102,7 @@ async fn figures_count_what_was_done() {
 }
 
 #[test]
-fn the_document_has_every_path_and_every_schema_it_names() {
+fn openapi_document_has_every_path_and_every_referenced_schema() {
     let document = document();
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     let expected = [

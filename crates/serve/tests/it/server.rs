@@ -1,4 +1,4 @@
-//! A server whose judge says what the test wants, and how it is asked.
+//! A server whose judge gives the answers that the test chooses, and its client.
 
 use axum::Router;
 use axum::body::Body;
@@ -53,7 +53,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// A server with so many workers, who give an answer by the task's name.
+/// A server with this many workers, which answer by the task's name.
 pub(crate) struct Server {
     pub(crate) queue: Arc<Queue>,
     pub(crate) app: Arc<App>,

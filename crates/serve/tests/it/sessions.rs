@@ -1,4 +1,4 @@
-//! Sessions, with a host that repeats what it is told: real episodes are in the tests of the program.
+//! Sessions, with a host that echoes its input. Real episodes are in the tests of the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use crate::server::{Server, TOKEN, kind_of, post, settings, verdict};
 /// Turns of an episode here.
 pub(crate) const TURNS: u32 = 4;
 
-/// What the host of a test saw.
+/// Observations of a test's host.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) hosted: AtomicUsize,
@@ -65,7 +65,7 @@ impl Hosted {
         (status, String::from_utf8(body.to_vec()).unwrap(), cookie)
     }
 
-    /// Begins a session; the cookie that it is gone on with.
+    /// Begins a session; returns its cookie.
     async fn seed(&self, body: &Value) -> String {
         let (status, text, cookie) = self.text(post("/seed_session", body.to_string())).await;
         assert_eq!(status, StatusCode::OK, "{text}");
@@ -100,8 +100,8 @@ fn with(cookie: &str, path: &str, body: &Value) -> Request<Body> {
     request
 }
 
-/// Repeats arguments. Of the task `ours` the judge fails at the end, `slow` runs until it is stopped, `late` takes
-/// its time to begin, `panics` does, `nothing` leaves nothing to judge.
+/// Echoes arguments. For the task `ours` the judge fails at the end; `slow` runs until it is
+/// stopped; `late` starts late; `panics` panics; `nothing` has no candidate.
 fn host(opening: Opening, seen: &Seen) {
     seen.hosted.fetch_add(1, Ordering::SeqCst);
     opening.play(|task, seed, policy, stop| {
@@ -159,7 +159,7 @@ fn task(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_is_played_tool_by_tool_and_its_reward_is_the_verdict_s() {
+async fn session_runs_tools_and_verify_returns_the_verdicts_reward() {
     let hosted = Hosted::usual();
     let cookie = hosted.seed(&task("any")).await;
     for number in 0..2 {
@@ -186,7 +186,7 @@ async fn a_session_is_played_tool_by_tool_and_its_reward_is_the_verdict_s() {
 }
 
 #[tokio::test]
-async fn an_episode_that_reaches_its_limits_has_its_reward_all_the_same() {
+async fn episode_at_its_turn_limit_still_gets_a_reward() {
     let hosted = Hosted::usual();
     let cookie = hosted.seed(&task("any")).await;
     let mut texts = Vec::new();
@@ -204,7 +204,7 @@ async fn an_episode_that_reaches_its_limits_has_its_reward_all_the_same() {
 }
 
 #[tokio::test]
-async fn our_failures_are_no_rewards() {
+async fn infrastructure_failure_answers_503_without_a_reward() {
     let hosted = Hosted::usual();
     for name in ["ours", "panics"] {
         let cookie = hosted.seed(&task(name)).await;
@@ -220,7 +220,7 @@ async fn our_failures_are_no_rewards() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_a_problem() {
+async fn invalid_session_request_has_its_problem_type() {
     let hosted = Hosted::usual();
     let cookie = hosted.seed(&task("any")).await;
     let none = "warpwright_session=00000000000000000000000000000000";
@@ -247,7 +247,7 @@ async fn what_is_asked_wrongly_is_a_problem() {
 }
 
 #[tokio::test]
-async fn a_session_is_its_client_s_own() {
+async fn session_is_accessible_only_to_its_client() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens");
     let other = TOKEN.replace('0', "9");
@@ -268,7 +268,7 @@ async fn a_session_is_its_client_s_own() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_at_once_and_no_more() {
+async fn sessions_per_client_are_limited() {
     let hosted = Hosted::usual();
     let mut cookies = Vec::new();
     for _ in 0..5 {
@@ -287,9 +287,9 @@ async fn there_are_so_many_at_once_and_no_more() {
     assert_eq!(hosted.with(&cookies[5], "/verify", &json!({})).await.0, StatusCode::OK);
 }
 
-/// Of many that were played one after the other no more are remembered than may be at once.
+/// At most as many ended sessions are kept as may run concurrently.
 #[tokio::test]
-async fn what_has_ended_is_forgotten_in_time() {
+async fn ended_sessions_kept_are_bounded() {
     let hosted = Hosted::usual();
     let mut cookies = Vec::new();
     for _ in 0..30 {
@@ -309,7 +309,7 @@ async fn what_has_ended_is_forgotten_in_time() {
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_asks_for_is_ended() {
+async fn idle_session_is_ended() {
     let idle = Duration::from_millis(200);
     let limits = SessionLimits { idle, ..settings().sessions };
     let hosted = Hosted::new(Settings { sessions: limits, ..settings() });
@@ -327,9 +327,9 @@ async fn a_session_that_nobody_asks_for_is_ended() {
     assert_eq!(hosted.seen.stopped.load(Ordering::SeqCst), 2, "what ran was stopped");
 }
 
-/// Who asks and goes away leaves no results for whoever asks next.
+/// A client that disconnects leaves no results for the next caller.
 #[tokio::test]
-async fn results_that_nobody_waits_for_are_nobody_else_s() {
+async fn abandoned_result_is_not_given_to_the_next_call() {
     let hosted = Hosted::usual();
     let cookie = hosted.seed(&task("any")).await;
     for number in 0..2 {
@@ -342,9 +342,9 @@ async fn results_that_nobody_waits_for_are_nobody_else_s() {
     assert_eq!(text, r#"any Bash 7 {"mine":true}"#);
 }
 
-/// Who goes away before it was told of its session leaves none.
+/// A client that disconnects before it gets its session leaves none.
 #[tokio::test]
-async fn a_session_that_nobody_was_told_of_is_ended() {
+async fn session_is_ended_if_its_client_disconnects_before_the_answer() {
     let hosted = Hosted::usual();
     let asked = hosted.text(post("/seed_session", task("late").to_string()));
     let waited = tokio::time::timeout(Duration::from_millis(50), asked).await;
@@ -355,7 +355,7 @@ async fn a_session_that_nobody_was_told_of_is_ended() {
 }
 
 #[tokio::test]
-async fn rows_have_what_a_trainer_needs() {
+async fn gym_rows_have_prompt_tools_and_task() {
     let hosted = Hosted::usual();
     let request = Request::get("/gym/rows.jsonl").header("host", "localhost");
     let (status, text, _) = hosted.text(request.body(Body::empty()).unwrap()).await;

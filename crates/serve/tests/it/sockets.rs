@@ -1,4 +1,4 @@
-//! Sessions over a WebSocket, as OpenEnv has them.
+//! Sessions over a WebSocket, in OpenEnv's format.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use warpwright_serve::Settings;
 use crate::server::{settings, verdict};
 use crate::sessions::{Hosted, TURNS};
 
-/// A server on a socket, for what is no request with an answer.
+/// A server on a socket, for connections that are not one request and response.
 struct Listening {
     hosted: Hosted,
     address: SocketAddr,
@@ -29,7 +29,7 @@ impl Listening {
         Self { hosted, address }
     }
 
-    /// What is done with a socket, on a thread of its own.
+    /// Runs a dialogue on a socket, on a separate thread.
     async fn speak<T: Send + 'static>(
         &self,
         with: impl FnOnce(WebSocket<TcpStream>) -> T + Send + 'static,
@@ -63,7 +63,7 @@ fn step(tool: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_episode_over_a_websocket() {
+async fn episode_runs_over_a_websocket() {
     let listening = Listening::new(settings());
     listening
         .speak(|mut socket| {
@@ -102,7 +102,7 @@ async fn an_episode_over_a_websocket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_over_a_websocket_is_said_there() {
+async fn invalid_websocket_message_is_answered_with_an_error() {
     let listening = Listening::new(settings());
     listening
         .speak(|mut socket| {
@@ -135,9 +135,9 @@ async fn what_is_wrong_over_a_websocket_is_said_there() {
         .await;
 }
 
-/// What runs for a client that is gone is stopped, also in the middle of a step.
+/// A disconnect stops the client's episode, even during a step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_vanishes_takes_its_episode_with_it() {
+async fn disconnect_ends_the_clients_episode() {
     let listening = Listening::new(settings());
     for in_a_step in [false, true] {
         listening
@@ -156,9 +156,10 @@ async fn a_client_that_vanishes_takes_its_episode_with_it() {
     assert_eq!(listening.hosted.seen.stopped.load(Ordering::SeqCst), 2);
 }
 
-/// A page in a browser can open a WebSocket to any host, and would be let in as anybody is.
+/// A page in a browser can open a WebSocket to any host, and the connection would be accepted like
+/// any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_in_a_browser_is_not_spoken_with() {
+async fn websocket_from_another_origin_is_refused() {
     let listening = Listening::new(settings());
     let address = listening.address;
     let status = tokio::task::spawn_blocking(move || {

@@ -1,9 +1,9 @@
-//! All that was tried, a line of JSON each, beside the data set: why what was refused was, and which seeds
-//! need not be tried again.
+//! The trial log: one line of JSON per tried seed, next to the data set. It gives the reason of
+//! each refusal, and the seeds that need not be tried again.
 //!
-//! A seed is logged as admitted only when its task is on the disk. One that is refused after that was taken
-//! out of the data set. After a kill the last line may be
-//! half a line; it is not counted, and its seed is tried again.
+//! A seed is logged as admitted only when its task is on the disk. A seed that is refused after
+//! that was removed from the data set. After a kill the last line may be incomplete; it is ignored,
+//! and its seed is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -16,13 +16,13 @@ use thiserror::Error;
 /// One seed and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The composer's.
+    /// The composer's seed.
     pub seed: u64,
-    /// Of the task, if there was one.
+    /// Name of the task, if there was one.
     pub name: String,
     /// Its operators.
     pub operators: Vec<String>,
-    /// Whether it was kept.
+    /// Whether the task was kept.
     pub outcome: Outcome,
 }
 
@@ -32,11 +32,11 @@ pub struct Trial {
 pub enum Outcome {
     /// The task was added to the data set.
     Admitted,
-    /// It is not.
+    /// The task was refused.
     Refused {
-        /// One word for counting.
+        /// The reason in one word, for counting.
         reason: String,
-        /// For people.
+        /// The reason as a sentence.
         detail: String,
     },
 }
@@ -45,11 +45,11 @@ pub enum Outcome {
 #[derive(Debug, Error)]
 pub enum LogError {
     /// Reading or writing failed.
-    #[error("failed to read or write the log of tried seeds {path}: {source}")]
+    #[error("failed to read or write the trial log {path}: {source}")]
     Io {
         /// The log.
         path: PathBuf,
-        /// What happened.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// A line other than the last is not a trial.
@@ -57,9 +57,9 @@ pub enum LogError {
     Broken {
         /// The log.
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }
@@ -70,13 +70,13 @@ pub struct TrialLog {
     path: PathBuf,
     file: fs::File,
     tried: BTreeSet<u64>,
-    /// Of those, the ones in the data set.
+    /// The tried seeds whose tasks are in the data set.
     admitted: BTreeSet<u64>,
     refused: BTreeMap<String, u64>,
 }
 
 impl TrialLog {
-    /// Where the log of a data set lies: `tasks.tried.jsonl` beside `tasks.parquet`.
+    /// Path of a data set's log: `tasks.tried.jsonl` next to `tasks.parquet`.
     pub fn beside(data_set: &Path) -> PathBuf {
         data_set.with_extension("tried.jsonl")
     }
@@ -142,17 +142,17 @@ impl TrialLog {
         self.tried.contains(&seed)
     }
 
-    /// Seeds that were tried.
+    /// Number of tried seeds.
     pub fn tried(&self) -> u64 {
         self.tried.len() as u64
     }
 
-    /// Of these, how many are in the data set.
+    /// Number of tried seeds whose tasks are in the data set.
     pub fn admitted(&self) -> u64 {
         self.admitted.len() as u64
     }
 
-    /// How many proposals were refused, by reason; of one seed there may be several.
+    /// Number of refused proposals by reason; one seed may have several.
     pub fn refused(&self) -> &BTreeMap<String, u64> {
         &self.refused
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_goes_on_where_it_was_and_forgets_half_a_line() {
+    fn reopened_log_continues_and_drops_a_torn_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = TrialLog::beside(&folder.path().join("tasks.parquet"));
         assert!(path.ends_with("tasks.tried.jsonl"));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_in_the_middle_is_told_of() {
+    fn malformed_line_is_an_error_with_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         fs::write(&path, "{\"seed\":1}\n{}\n").unwrap();

@@ -1,4 +1,4 @@
-//! How long a call of eager may take.
+//! The accepted range of eager times.
 
 use std::ops::RangeInclusive;
 
@@ -27,7 +27,7 @@ impl TimeRefusal {
 }
 
 impl Window {
-    /// 0.05 to 10 ms on a GPU: thousands can be judged.
+    /// 0.05 to 10 ms on a GPU: the judge can process thousands of such tasks.
     pub fn fast() -> Self {
         Self(0.05..=10.0)
     }
@@ -37,7 +37,8 @@ impl Window {
         Self(1.0..=100.0)
     }
 
-    /// 0.1 to 50 ms, for the cpu device, where launching is cheap and memory a hundredth as fast.
+    /// 0.1 to 50 ms, for the cpu device: launches cost little there, and memory is a hundredth as
+    /// fast.
     pub fn host() -> Self {
         Self(0.1..=50.0)
     }
@@ -47,7 +48,7 @@ impl Window {
         &self.0
     }
 
-    /// Why a call of so many milliseconds is refused, if it is.
+    /// Why a call of this duration is refused, if it is.
     pub fn refusal(&self, eager_ms: f64) -> Option<TimeRefusal> {
         if eager_ms < *self.0.start() {
             Some(TimeRefusal::TooFast)
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_belong_to_a_window() {
+    fn time_window_includes_both_ends() {
         let window = Window::paper();
         assert_eq!(
             [0.99, 1.0, 100.0, 100.1].map(|ms| window.refusal(ms)),

@@ -12,7 +12,7 @@ pub enum CatalogueError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The catalogue has another format version.
@@ -28,9 +28,9 @@ pub enum CatalogueError {
     /// The file is not JSON, or breaks a rule of the format.
     #[error("failed to read the catalogue: {path}: {reason}")]
     Broken {
-        /// Where in the JSON, e.g. `entries[3].forms[0].call`.
+        /// Location in the JSON, e.g. `entries[3].forms[0].call`.
         path: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }
@@ -38,34 +38,34 @@ pub enum CatalogueError {
 /// Why shapes do not fit a form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Another number of tensors.
+    /// Wrong number of tensors.
     #[error("failed to infer shapes: the operator takes {wanted} tensors, not {given}")]
     Count {
-        /// What the form takes.
+        /// Number that the form takes.
         wanted: usize,
-        /// What it was given.
+        /// Number given.
         given: usize,
     },
-    /// A tensor of another rank.
+    /// A tensor has the wrong rank.
     #[error("failed to infer shapes: `{input}` has rank {wanted}, not {given}")]
     Rank {
         /// The tensor.
         input: String,
         /// Its rank in this form.
         wanted: usize,
-        /// What it was given.
+        /// Rank given.
         given: usize,
     },
-    /// A dimension that must equal another, or a certain number.
+    /// A dimension differs from the required one.
     #[error("failed to infer shapes: dimension {dimension} of `{input}` is {given}, not {wanted}")]
     Dimension {
         /// The tensor.
         input: String,
-        /// Which of its dimensions, from 0.
+        /// Index of the dimension, from 0.
         dimension: usize,
-        /// What it must be.
+        /// Required size.
         wanted: u64,
-        /// What it is.
+        /// Actual size.
         given: u64,
     },
     /// A size that the operator does not accept.
@@ -75,10 +75,10 @@ pub enum ShapeError {
         symbol: String,
         /// Its size.
         size: u64,
-        /// What it breaks.
+        /// The rule that it breaks.
         rule: String,
     },
-    /// A size that no input has and that was not chosen.
+    /// A symbol that no input determines and that was not chosen.
     #[error("failed to infer shapes: symbol {symbol} has no value")]
     Unchosen {
         /// The symbol.

@@ -1,4 +1,4 @@
-//! One way to call an operator, and the shapes that it takes and gives.
+//! One way to call an operator, with its input and output shapes.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::error::ShapeError;
 use super::size::{Size, Sizes};
 
-/// A call at fixed ranks that was found to work, with everything that is known of it.
+/// A verified call at fixed ranks, with all known facts about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
-    /// How a module is constructed: Python with `{A}` for sizes. Absent for what is not a module.
+    /// Constructor of a module: Python with `{A}` for sizes. Absent if the operator is not a
+    /// module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
     /// Python of the call with `{name}` for tensors and `{A}` for sizes; `module` is the module.
@@ -19,42 +20,42 @@ pub struct Form {
     /// Values of attributes in this form, as Python.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
-    /// The sizes that can be chosen.
+    /// Ranges of the sizes.
     pub symbols: BTreeMap<String, Symbol>,
     /// Tensors, in the order of the call.
     pub inputs: Vec<Input>,
     /// A module's parameters, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
-    /// All tensors that the call gives.
+    /// All result tensors of the call.
     pub outputs: Vec<Output>,
-    /// What kind of work it is.
+    /// Kind of work.
     pub class: Class,
-    /// Whether dimensions of an input may also be 1, to be repeated.
+    /// Whether dimensions of an input may also be 1, for broadcasting.
     #[serde(default, skip_serializing_if = "is_false")]
     pub broadcasts: bool,
-    /// Whether large finite inputs give results that are not finite.
+    /// Whether large finite inputs give non-finite results.
     #[serde(default, skip_serializing_if = "is_false")]
     pub steep: bool,
     /// Whether many inputs share one result: rounding, signs, counts.
     #[serde(default, skip_serializing_if = "is_false")]
     pub coarse: bool,
-    /// Floating-point operations for each element of the first output, where torch counts them.
+    /// Floating-point operations per element of the first output, if torch counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops_per_output: Option<Size>,
 }
 
-/// Which values a size may have.
+/// Allowed values of a size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Symbol {
-    /// The smallest that was tried with success; 2 or more, as 1 means broadcasting.
+    /// The smallest value that worked; at least 2, because 1 means broadcasting.
     #[serde(default = "two", skip_serializing_if = "is_two")]
     pub min: u64,
-    /// It is a multiple of this.
+    /// The size is a multiple of this.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub multiple: u64,
-    /// It is at most this other symbol.
+    /// The size is at most this other symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<String>,
 }
@@ -90,21 +91,21 @@ fn is_one(multiple: &u64) -> bool {
     *multiple == 1
 }
 
-/// A tensor that a form takes.
+/// An input tensor of a form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
     /// Its placeholder.
     pub name: String,
-    /// One for each dimension: a symbol, or a number that it must be.
+    /// One entry per dimension: a symbol, or a fixed number.
     pub dims: Vec<Size>,
     /// Element type.
     #[serde(default, skip_serializing_if = "Dtype::is_usual")]
     pub dtype: Dtype,
-    /// Values with which all results are finite.
+    /// Values for which all results are finite.
     #[serde(default, skip_serializing_if = "Domain::is_any")]
     pub domain: Domain,
-    /// For indices: the symbol that they stay below.
+    /// For indices: the symbol that bounds them from above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<String>,
 }
@@ -113,25 +114,25 @@ pub struct Input {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// As `named_parameters` has it.
+    /// Name as in `named_parameters`.
     pub name: String,
     /// Its shape.
     pub dims: Vec<Size>,
 }
 
-/// A tensor that a form gives.
+/// An output tensor of a form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// Python after the call that reaches it: `.values`, `[0]`; empty for the result itself.
+    /// Python expression appended to the call: `.values`, `[0]`; empty for the result itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Element type for float32 inputs, as torch names it.
+    /// Element type for float32 inputs, by torch's name.
     #[serde(default = "float32", skip_serializing_if = "is_float32")]
     pub dtype: String,
     /// Its shape.
     pub dims: Vec<Size>,
-    /// Where all values were, whatever the inputs: from 0 on, from 0 to 1, from -1 to 1.
+    /// Range of all observed values, for any inputs: at least 0, from 0 to 1, or from -1 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Domain>,
 }
@@ -149,22 +150,22 @@ pub enum Dtype {
     Bool,
 }
 
-/// Values of a tensor with which an operator gives finite results, learnt by probing.
+/// Input values for which an operator gives finite results, found by probing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Domain {
-    /// All.
+    /// All values.
     #[default]
     Any,
-    /// All but 0.
+    /// All values except 0.
     Nonzero,
     /// Above -1.
     AboveMinusOne,
-    /// From 0 on.
+    /// At least 0.
     NonNegative,
     /// Above 0.
     Positive,
-    /// From 1 on.
+    /// At least 1.
     AtLeastOne,
     /// Above 1.
     AboveOne,
@@ -178,13 +179,14 @@ pub enum Domain {
     OpenUnit,
     /// Small non-negative integers.
     Integer,
-    /// Integers from 0 to below a size.
+    /// Integers from 0 up to a size, exclusive.
     Index,
     /// Truth values.
     Bool,
 }
 
-/// Kind of work, learnt from which outputs depend on which inputs and from torch's own counters.
+/// Kind of work, determined from the dependencies of outputs on inputs and from torch's own
+/// counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -192,23 +194,23 @@ pub enum Class {
     Elementwise,
     /// Elements are moved, not changed.
     Layout,
-    /// Elements are moved by indices that are data.
+    /// Elements are moved by data-dependent indices.
     Gather,
-    /// Elements are added up by indices that are data.
+    /// Elements are summed by data-dependent indices.
     Scatter,
-    /// Fewer outputs, each of many inputs.
+    /// Fewer outputs than inputs; each depends on many inputs.
     Reduction,
-    /// Outputs of all inputs before them.
+    /// Each output depends on all preceding inputs.
     Scan,
-    /// As many outputs, each of a whole row or more.
+    /// As many outputs as inputs; each depends on a whole row or more.
     Normalisation,
-    /// As many outputs, each of a few neighbours.
+    /// As many outputs as inputs; each depends on a few neighbours.
     Window,
-    /// Fewer outputs, each of a window.
+    /// Fewer outputs than inputs; each depends on a window.
     Pooling,
-    /// More outputs, each of a few inputs.
+    /// More outputs than inputs; each depends on a few inputs.
     Resample,
-    /// Outputs of pairs of rows.
+    /// Each output depends on a pair of rows.
     Pairwise,
     /// Matrix products.
     Product,
@@ -216,11 +218,11 @@ pub enum Class {
     Convolution,
     /// Attention.
     Attention,
-    /// One step after the other.
+    /// Sequential steps.
     Recurrent,
     /// Fourier transforms.
     Transform,
-    /// Matrix factorisations and what needs them.
+    /// Matrix factorisations and functions that use them.
     Factorisation,
     /// Order of elements.
     Sort,
@@ -241,8 +243,9 @@ impl Domain {
 }
 
 impl Form {
-    /// Sizes of all symbols from the shapes of the tensors, and from `chosen` for sizes that no tensor
-    /// has (a linear layer's `out_features`). The error says which dimension does not fit.
+    /// Sizes of all symbols from the shapes of the tensors, and from `chosen` for sizes that no
+    /// tensor has (a linear layer's `out_features`). The error names the dimension that does not
+    /// fit.
     pub fn bind(&self, shapes: &[&[u64]], chosen: &Sizes) -> Result<Sizes, ShapeError> {
         if shapes.len() != self.inputs.len() {
             let (wanted, given) = (self.inputs.len(), shapes.len());
@@ -303,7 +306,7 @@ impl Form {
 }
 
 impl Input {
-    /// Adds what `shape` says of symbols to `sizes`.
+    /// Adds the sizes that `shape` determines to `sizes`.
     pub(crate) fn bind(
         &self,
         shape: &[u64],

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Sizes of symbols, by name.
 pub type Sizes = BTreeMap<String, u64>;
 
-/// Deepest nesting of parentheses; what is mined has two.
+/// Maximum nesting of parentheses; mined expressions have two levels.
 const MAX_DEPTH: usize = 16;
 
-/// An expression over symbols. `//` rounds down, as Python's.
+/// An expression over symbols. `//` rounds down, as in Python.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Size {
@@ -44,9 +44,9 @@ pub enum SizeError {
     Syntax {
         /// The whole text.
         text: String,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
-        /// Where.
+        /// Byte offset.
         at: usize,
     },
     /// A symbol has no value.
@@ -57,7 +57,7 @@ pub enum SizeError {
         /// The symbol.
         symbol: String,
     },
-    /// Negative, too large, or a division by nothing.
+    /// Negative, too large, or a division by zero.
     #[error("failed to compute `{text}`: the value is negative, too large or undefined")]
     Range {
         /// The whole text.
@@ -66,7 +66,7 @@ pub enum SizeError {
 }
 
 impl Size {
-    /// The value; an error where a symbol is missing or the value is negative.
+    /// The value; an error if a symbol is missing or the value is negative.
     pub fn value(&self, sizes: &Sizes) -> Result<u64, SizeError> {
         let range = || SizeError::Range { text: self.text.clone() };
         let value = self.node.value(sizes).map_err(|symbol| match symbol {
@@ -78,7 +78,7 @@ impl Size {
         u64::try_from(value).map_err(|_| range())
     }
 
-    /// The symbol, where it is nothing but one.
+    /// The symbol, if the expression is a single symbol.
     pub fn symbol(&self) -> Option<&str> {
         match &self.node {
             Node::Symbol(name) => Some(name),
@@ -86,7 +86,7 @@ impl Size {
         }
     }
 
-    /// The number, where it is nothing but one.
+    /// The number, if the expression is a single number.
     pub fn constant(&self) -> Option<u64> {
         match &self.node {
             Node::Number(number) => u64::try_from(*number).ok(),
@@ -94,7 +94,7 @@ impl Size {
         }
     }
 
-    /// Names of its symbols, in order of appearance; one may come twice.
+    /// Names of its symbols, in order of appearance, with repetition.
     pub fn symbols(&self) -> Vec<&str> {
         let mut names = Vec::new();
         self.node.symbols(&mut names);
@@ -103,7 +103,7 @@ impl Size {
 }
 
 impl Node {
-    /// `Err(Some(symbol))` where it has no value, `Err(None)` where the result has none.
+    /// `Err(Some(symbol))` if the symbol has no value, `Err(None)` if the result has none.
     fn value<'a>(&'a self, sizes: &Sizes) -> Result<i64, Option<&'a str>> {
         match self {
             Self::Number(number) => Ok(*number),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_that_are_mined_have_the_values_that_python_gives_them() {
+    fn size_expressions_have_the_values_python_computes() {
         let at = [("A", 7), ("B", 4), ("C", 3)];
         for (text, expected) in [
             ("A", 7),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_size_expression_is_refused() {
         for text in ["", "A +", "(A", "min(A)", "A B", "A/2", "é", &"(".repeat(100_000)] {
             assert!(matches!(value(text, &[("A", 1)]), Err(SizeError::Syntax { .. })), "{text}");
         }
@@ -314,12 +314,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "[AB0-9+*/(), min-]{0,40}") {
+        fn no_text_makes_size_evaluation_panic(text in "[AB0-9+*/(), min-]{0,40}") {
             let _ = value(&text, &[("A", 5), ("B", u64::MAX)]);
         }
 
         #[test]
-        fn windows_are_counted_as_by_sliding_them(n in 1_u64..200, k in 1_u64..9, s in 1_u64..5) {
+        fn window_count_equals_sliding_enumeration(n in 1_u64..200, k in 1_u64..9, s in 1_u64..5) {
             prop_assume!(n >= k);
             let slid = (0..n).step_by(s as usize).filter(|start| start + k <= n).count() as u64;
             prop_assert_eq!(value(&format!("(A - {k})//{s} + 1"), &[("A", n)]), Ok(slid));

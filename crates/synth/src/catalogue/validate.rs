@@ -1,12 +1,13 @@
-//! What must hold of a catalogue beside its types: nothing later has to ask again.
+//! Validates the rules of a catalogue that its types do not express, so that later code need not
+//! check them.
 
 use super::{Catalogue, CatalogueError, Domain, Dtype, Entry, Form, Kind, Size};
 
-/// The first thing that is wrong.
+/// Returns the first fault.
 pub(super) fn check(catalogue: &Catalogue) -> Result<(), CatalogueError> {
     for (i, pair) in catalogue.entries.windows(2).enumerate() {
         if pair[0].name >= pair[1].name {
-            return Err(broken(format!("entries[{}].name", i + 1), "not sorted, or there twice"));
+            return Err(broken(format!("entries[{}].name", i + 1), "not sorted, or a duplicate"));
         }
     }
     for (i, entry) in catalogue.entries.iter().enumerate() {
@@ -22,7 +23,7 @@ fn check_entry(entry: &Entry, path: &str) -> Result<(), CatalogueError> {
     for (i, form) in entry.forms.iter().enumerate() {
         let path = format!("{path}.forms[{i}]");
         if form.init.is_some() != (entry.kind == Kind::Module) {
-            return Err(broken(format!("{path}.init"), "there for modules, and only for them"));
+            return Err(broken(format!("{path}.init"), "must be set for modules only"));
         }
         check_form(form, &path)?;
     }
@@ -37,13 +38,13 @@ fn check_form(form: &Form, path: &str) -> Result<(), CatalogueError> {
             return Err(broken(path, "0"));
         }
         if symbol.at_most.as_ref().is_some_and(|other| other == name || !known(other)) {
-            return Err(broken(path, "at most what is no other symbol"));
+            return Err(broken(path, "`at_most` is not another symbol"));
         }
     }
     for (i, input) in form.inputs.iter().enumerate() {
         let path = format!("{path}.inputs[{i}]");
         if form.inputs[..i].iter().any(|other| other.name == input.name) || known(&input.name) {
-            return Err(broken(format!("{path}.name"), "there twice"));
+            return Err(broken(format!("{path}.name"), "a duplicate"));
         }
         for dim in &input.dims {
             if dim.constant().is_none() && !dim.symbol().is_some_and(known) {
@@ -53,7 +54,7 @@ fn check_form(form: &Form, path: &str) -> Result<(), CatalogueError> {
         if input.below.as_deref().is_some_and(|name| !known(name))
             || (input.domain == Domain::Index) != input.below.is_some()
         {
-            return Err(broken(format!("{path}.below"), "not a symbol, or not of an index"));
+            return Err(broken(format!("{path}.below"), "not a symbol, or not an index's bound"));
         }
         let fits = match input.domain {
             Domain::Integer | Domain::Index => input.dtype == Dtype::Int64,
@@ -61,7 +62,7 @@ fn check_form(form: &Form, path: &str) -> Result<(), CatalogueError> {
             _ => input.dtype == Dtype::Float32,
         };
         if !fits {
-            return Err(broken(format!("{path}.domain"), "not of this element type"));
+            return Err(broken(format!("{path}.domain"), "does not fit the element type"));
         }
     }
     if form.outputs.is_empty() || form.inputs.is_empty() {

@@ -1,4 +1,4 @@
-//! A plan with all its shapes, by inference.
+//! A plan with inferred shapes.
 
 use crate::catalogue::{Class, Domain, Dtype, Entry, Form, Sizes, shape};
 
@@ -8,20 +8,20 @@ use super::level::Level;
 use super::library::Library;
 use super::plan::{Plan, Source};
 
-/// A plan that fits: every step's shapes are known.
+/// A valid plan: every step's shapes are known.
 #[derive(Clone, Debug)]
 pub struct Built<'a> {
     pub(super) steps: Vec<BuiltStep<'a>>,
-    /// What value 0 is drawn from.
+    /// Domain of value 0.
     pub(super) root_domain: Domain,
     pub(super) root: Vec<u64>,
-    /// Bytes that eager execution moves: what each step reads and writes.
+    /// Bytes that eager execution moves: the inputs and outputs of each step.
     pub traffic_bytes: u64,
     /// Operations that torch counts: products and convolutions.
     pub flops: u64,
-    /// Estimated microseconds of eager execution on a GPU with some 4 TB/s.
+    /// Estimated microseconds of eager execution on a GPU with about 4 TB/s.
     pub gpu_micros: u64,
-    /// How hard it is.
+    /// Difficulty.
     pub level: Level,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct BuiltStep<'a> {
     /// Shapes of its tensors.
     pub(super) shapes: Vec<Vec<u64>>,
     pub(super) output: Vec<u64>,
-    /// Elements of all tensors that the model owns for it.
+    /// Elements of all parameter tensors of the step.
     pub(super) parameters: u64,
-    /// Where its values are, if that is known.
+    /// Range of its values, if known.
     pub(super) range: Option<Domain>,
 }
 
@@ -51,7 +51,7 @@ impl Built<'_> {
         if value == 0 { &self.root } else { &self.steps[value - 1].output }
     }
 
-    /// Where a value is, if that is known.
+    /// Range of a value, if known.
     pub(super) fn range(&self, value: usize) -> Option<Domain> {
         if value == 0 {
             super::guard::range_of(self.root_domain)
@@ -61,7 +61,7 @@ impl Built<'_> {
     }
 }
 
-/// Infers all shapes. The error says what does not fit.
+/// Infers all shapes. The error names the mismatch.
 pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, ComposeError> {
     let mut built = Built {
         steps: Vec::new(),
@@ -100,12 +100,12 @@ pub(super) fn build<'a>(library: &'a Library, plan: &Plan) -> Result<Built<'a>, 
     Ok(built)
 }
 
-/// Elements of a shape; saturates, so that a bound on it holds.
+/// Number of elements of a shape. It saturates, so that limits on it hold.
 pub(super) fn elements(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |product: u64, size| product.saturating_mul(*size))
 }
 
-/// One step after the others.
+/// Builds one step after the others.
 pub(super) fn build_step<'a>(
     built: &Built<'a>,
     entry: &'a Entry,
@@ -189,7 +189,7 @@ pub(super) fn known_sizes(
     Ok(sizes)
 }
 
-/// Moving elements keeps their range.
+/// The range of a form that only moves elements: that of its input.
 fn passed_on(built: &Built<'_>, form: &Form, sources: &[Source]) -> Option<Domain> {
     match (form.class, sources) {
         (Class::Layout, [Source::Value(value)]) => built.range(*value),
@@ -197,7 +197,7 @@ fn passed_on(built: &Built<'_>, form: &Form, sources: &[Source]) -> Option<Domai
     }
 }
 
-/// The domain that value 0 is drawn from: that of the only step that wants one, if all others take it.
+/// The domain of value 0: that of the only step that restricts it, if all other steps accept it.
 fn root_domain(library: &Library, plan: &Plan) -> Result<Domain, ComposeError> {
     let mut wanted = Domain::Any;
     for step in &plan.steps {

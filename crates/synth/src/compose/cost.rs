@@ -1,32 +1,31 @@
-//! How long a step takes on a GPU in eager mode, by its shapes.
+//! Estimates the time of a step on a GPU in eager mode, from its shapes.
 //!
-//! It is a sum: a launch, bytes over bandwidth, operations over throughput. What torch counts as
-//! operations lacks most layers, and operators that are several kernels move bytes more than once; both
-//! are told here. Of 34 tasks that were timed on an H200, 28 took 0.6 to 2.4 times the estimate, and none
-//! 10 times: what is wanted of an estimate is narrower than the window.
+//! The estimate is a sum: a launch, bytes over bandwidth, operations over throughput. torch's
+//! operation counts omit most layers, and operators with several kernels move bytes more than once;
+//! this module accounts for both. Of 34 tasks that were timed on an H200, 28 took 0.6 to 2.4 times
+//! the estimate, and none 10 times. That is accurate enough: the accepted time range is wider.
 
 use crate::catalogue::Class;
 
 use super::build::{BuiltStep, elements};
 
-/// Of a GPU with 4 to 5 TB/s: bytes a microsecond.
+/// Bytes per microsecond of a GPU with 4 to 5 TB/s.
 const BYTES: f64 = 4e6;
 
-/// Multiplications and additions in float32 a microsecond. 45 TFLOP/s are reached by large products only.
+/// Multiplications and additions per microsecond in float32. Only large products reach 45 TFLOP/s.
 const FLOPS: f64 = 30e6;
 
 /// Microseconds of one launch.
 const LAUNCH: f64 = 5.0;
 
-/// Elements of the tile of a product that one multiprocessor works on, times their number: with fewer
-/// outputs than these a convolution leaves some of them idle, as it does not share out a sum.
+/// Tile size of a product times the number of multiprocessors. A convolution with fewer outputs
+/// leaves some multiprocessors idle, because it does not split its sums.
 const WIDE: f64 = 132.0 * 8192.0;
 
 /// Heads of the attention layers in the catalogue.
 const HEADS: f64 = 4.0;
 
-/// How often operators move what a pass over memory moves once, where it is 3 times or more. Names are
-/// those of [`family`].
+/// Number of memory passes of operators that need at least 3. Names are those of [`family`].
 const PASSES: &[(&str, f64)] = &[
     // A kernel for each of: power, mean, sign, magnitude, clipping, two products, root.
     ("lppool", 8.0),
@@ -52,11 +51,11 @@ const PASSES: &[(&str, f64)] = &[
     ("uniqueconsecutive", 10.0),
 ];
 
-/// Operations for each result of functions that are sums or iterations of unknown length.
+/// Operations per result of functions that are sums or iterations of unknown length.
 const SERIES: &[(&str, f64)] =
     &[("igamma", 2000.0), ("igammac", 2000.0), ("zeta", 600.0), ("polygamma", 600.0)];
 
-/// Microseconds of a step.
+/// Estimated microseconds of a step.
 pub(super) fn micros(step: &BuiltStep<'_>) -> u64 {
     let family = family(&step.entry.name);
     let of = |table: &[(&str, f64)]| {
@@ -77,7 +76,7 @@ pub(super) fn micros(step: &BuiltStep<'_>) -> u64 {
     micros.round() as u64
 }
 
-/// Bytes that a step reads and writes once: tensors, what the model owns, the result.
+/// Bytes that a step reads and writes once: inputs, parameters and the result.
 pub(super) fn moved(step: &BuiltStep<'_>) -> u64 {
     let given = step.shapes.iter().zip(&step.sources);
     let given = given.filter(|(_, source)| **source != super::plan::Source::Parameter);
@@ -95,13 +94,13 @@ fn output(step: &BuiltStep<'_>) -> f64 {
     elements(&step.output) as f64
 }
 
-/// The part of a GPU that works.
+/// Fraction of the GPU in use.
 fn share(step: &BuiltStep<'_>) -> f64 {
     let wide = if step.form.class == Class::Convolution { output(step) / WIDE } else { 1.0 };
     wide.clamp(1e-3, 1.0)
 }
 
-/// Bytes of what is written between an operator's kernels, or read again for each result.
+/// Bytes written between an operator's kernels, or read again per result.
 fn scratch(step: &BuiltStep<'_>, family: &str) -> f64 {
     let each = match family {
         // One row of the table for each index.
@@ -117,7 +116,7 @@ fn scratch(step: &BuiltStep<'_>, family: &str) -> f64 {
 
 const SDPA: &str = "scaleddotproductattention";
 
-/// Operations of a step: what torch counts, or what the operator's equation has where that is more.
+/// Operations of a step: torch's count, or the operator's equation if that gives more.
 fn flops(step: &BuiltStep<'_>, family: &str) -> f64 {
     let counted = step.form.flops_per_output.as_ref().and_then(|each| each.value(&step.sizes).ok());
     let counted = counted.map_or(0.0, |each| each as f64 * output(step));
@@ -146,7 +145,7 @@ fn flops(step: &BuiltStep<'_>, family: &str) -> f64 {
     counted.max(known)
 }
 
-/// Elements of a layer's matrices, each of which meets each row.
+/// Elements of a layer's matrices; each is multiplied with each row.
 fn matrices(step: &BuiltStep<'_>) -> f64 {
     if step.form.class == Class::Convolution {
         return 0.0;
@@ -227,20 +226,20 @@ mod tests {
         fitting.next().unwrap()
     }
 
-    /// Within 1 %, `seen` is a launch, so many floats at 4 TB/s, and so many operations at 30 TFLOP/s.
+    /// Within 1 %, `seen` is a launch, the floats at 4 TB/s, and the operations at 30 TFLOP/s.
     fn is(seen: u64, floats: u64, operations: u64) {
         let wanted = 5.0 + 4.0 * floats as f64 / 4e6 + operations as f64 / 30e6;
         assert!((seen as f64 / wanted - 1.0).abs() < 0.01, "{seen} is not {wanted}");
     }
 
     #[test]
-    fn a_map_over_elements_reads_and_writes_once() {
+    fn elementwise_operator_reads_and_writes_each_element_once() {
         is(micros("torch.nn.ReLU", &[&[64, 1024, 1024]]), 2 * (64 << 20), 0);
         is(micros("torch.add", &[&[64, 1024, 1024], &[64, 1024, 1024]]), 3 * (64 << 20), 0);
     }
 
     #[test]
-    fn products_have_the_operations_of_their_equations() {
+    fn matrix_products_have_the_textbook_operation_count() {
         let linear = micros("torch.nn.functional.linear", &[&[4096, 2048], &[1024, 2048]]);
         is(linear, 4096 * 2048 + 1024 * 2048 + 4096 * 1024, 2 * 4096 * 2048 * 1024);
         let addbmm = micros("torch.addbmm", &[&[512], &[64, 256, 128], &[64, 128, 512]]);
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_torch_does_not_count_have_operations() {
+    fn recurrent_and_attention_layers_have_operation_counts() {
         let (rows, width, hidden) = (16384, 2048, 384);
         let moved = |gates: u64| {
             rows * (width + 2 * hidden) + gates * hidden * (width + hidden) + 2 * gates * hidden
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_has_projections_and_pairs() {
+    fn attention_counts_projections_and_pairs() {
         let (queries, keys, width) = (4096, 256, 8192);
         let own = &[&[queries, width][..], &[keys, width], &[keys, width]];
         let projections = 2 * width * width * (2 * queries + 2 * keys);
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_convolution_with_few_results_does_not_fill_a_gpu() {
+    fn small_convolution_cannot_fill_the_gpu() {
         let usual = [&[32, 64, 58, 58][..], &[128, 64, 3, 3]];
         let operations = 2 * 32 * 128 * 56 * 56 * 64 * 9;
         let moved = 32 * 64 * 58 * 58 + 128 * 64 * 9 + 32 * 128 * 56 * 56;
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_indices_name_are_read() {
+    fn indexed_rows_are_counted_as_reads() {
         // 512 x 3072 rows of 8192 floats: 51 GB, over 10 ms.
         let seen = micros("torch.nn.functional.embedding_bag", &[&[512, 3072], &[8192, 8192]]);
         assert!(seen > 10_000, "{seen}");
@@ -311,7 +310,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
         #[test]
-        fn more_rows_never_take_less(rows in 2_u64..4096, more in 0_u64..4096, width in 1_u64..256) {
+        fn estimated_time_never_falls_with_more_rows(rows in 2_u64..4096, more in 0_u64..4096, width in 1_u64..256) {
             let width = 4 * width;
             for operator in ["torch.nn.ReLU", "torch.nn.TransformerEncoderLayer", "torch.msort"] {
                 let few = micros(operator, &[&[rows, width]]);

@@ -1,4 +1,4 @@
-//! Random graphs of operators, by shape inference.
+//! Random operator graphs, by shape inference.
 
 use std::ops::RangeInclusive;
 
@@ -16,17 +16,18 @@ use super::library::{Choice, Library};
 use super::plan::{Plan, Source, Step};
 use super::{mutate, render, sizes};
 
-/// Draws for one proposal before it is given up. Most first draws miss the budget or a shape; of wishes
-/// that can be met, ten in a thousand are.
+/// Maximum samples per proposal. Most first samples miss the budget or a shape; satisfiable
+/// constraints accept ten in a thousand.
 const MAX_DRAWS: usize = 3000;
 
-/// Operators tried for one place of a graph.
+/// Operators tried per position of a graph.
 const MAX_TRIES: usize = 24;
 
-/// Arguments of `forward` that a person still reads.
+/// Maximum arguments of `forward`, for readability.
 const MAX_INPUTS: usize = 4;
 
-/// How often each kind of work is drawn. Not how often torch has it, which is mostly maps over elements.
+/// Sampling weight of each kind of work. They differ from the frequencies in torch, where
+/// elementwise operators dominate.
 const WEIGHTS: &[(Class, u32)] = &[
     (Class::Elementwise, 30),
     (Class::Normalisation, 14),
@@ -46,10 +47,10 @@ const WEIGHTS: &[(Class, u32)] = &[
     (Class::Recurrent, 1),
 ];
 
-/// How large a task may be.
+/// Size limits of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// What eager execution reads and writes.
+    /// Bytes that eager execution reads and writes.
     pub traffic_bytes: RangeInclusive<u64>,
     /// Operations of products and convolutions that torch counts.
     pub max_flops: u64,
@@ -58,8 +59,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Eager times of about 0.05 to 10 ms on a GPU with some 4 TB/s and 50 TFLOP/s in float32. Estimates
-    /// are at most half of the longest, as many operators take double.
+    /// Eager times of about 0.05 to 10 ms on a GPU with about 4 TB/s and 50 TFLOP/s in float32.
+    /// Estimates are limited to half of the maximum, because many operators take twice their
+    /// estimate.
     pub fn fast() -> Self {
         Self {
             traffic_bytes: 64 << 20..=4 << 30,
@@ -68,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// Eager times of about 1 to 100 ms there.
+    /// Eager times of about 1 to 100 ms on such a GPU.
     pub fn paper() -> Self {
         Self {
             traffic_bytes: 2 << 30..=48 << 30,
@@ -87,16 +89,16 @@ impl Budget {
     }
 }
 
-/// What proposals are wanted.
+/// Constraints on proposals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrammarConfig {
-    /// Numbers of operators, each as often as the others.
+    /// Number of operators; each number is equally likely.
     pub operators: RangeInclusive<usize>,
-    /// Only of this level; any.
+    /// Required level; `None` for any.
     pub level: Option<Level>,
-    /// How large.
+    /// Size limits.
     pub budget: Budget,
-    /// The sizes of the first tensor; drawn.
+    /// Sizes of the first tensor; `None` to sample them.
     pub shape: Option<Vec<u64>>,
 }
 
@@ -114,7 +116,7 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// Refuses wishes that nothing meets.
+    /// Refuses constraints that no task meets.
     pub fn new(library: Library, config: GrammarConfig) -> Result<Self, ComposeError> {
         if library.is_empty() {
             return Err(ComposeError::Wishes("the catalogue is empty"));
@@ -132,12 +134,12 @@ impl Grammar {
         Ok(Self { library, config })
     }
 
-    /// What is composed.
+    /// The library of operators.
     pub fn library(&self) -> &Library {
         &self.library
     }
 
-    /// What is wanted.
+    /// The constraints.
     pub fn config(&self) -> &GrammarConfig {
         &self.config
     }
@@ -157,7 +159,7 @@ impl Grammar {
         Err(ComposeError::Exhausted { seed, draws: MAX_DRAWS })
     }
 
-    /// A change of `plan`: an operator replaced, inserted or removed, or other sizes.
+    /// A mutation of `plan`: an operator replaced, inserted or removed, or other sizes.
     pub fn mutation(&self, plan: &Plan, seed: u64) -> Result<Plan, ComposeError> {
         let mut random = StdRng::seed_from_u64(seed);
         for _ in 0..MAX_DRAWS {
@@ -172,7 +174,7 @@ impl Grammar {
         Err(ComposeError::Exhausted { seed, draws: MAX_DRAWS })
     }
 
-    /// A plan as a proposal. `parent` is the name of the task that it is a mutation of.
+    /// A plan as a proposal. `parent` is the name of the mutated task.
     pub fn propose(
         &self,
         plan: &Plan,
@@ -200,7 +202,7 @@ impl Grammar {
         build(&self.library, plan)
     }
 
-    /// Whether a plan is whole and meets the wishes.
+    /// Whether a plan is complete and meets the constraints.
     fn accepts(&self, plan: &Plan) -> bool {
         let Ok(built) = build(&self.library, plan) else { return false };
         let budget = &self.config.budget;
@@ -236,8 +238,8 @@ impl Grammar {
         Some(plan)
     }
 
-    /// An operator to begin with, a form of it, and which of that one's inputs the first tensor is: one with
-    /// as many dimensions as the sizes that are wished for.
+    /// A first operator, its form, and the index of the input that takes the first tensor: one with
+    /// the rank of the requested sizes.
     fn first(&self, random: &mut StdRng) -> Option<(String, usize, usize)> {
         let wished = self.config.shape.as_ref().map(Vec::len);
         for _ in 0..MAX_TRIES {
@@ -251,7 +253,7 @@ impl Grammar {
         None
     }
 
-    /// A step after the others, such that all values can still be used by the `after` that follow.
+    /// The next step, chosen so that the `after` remaining steps can still use all values.
     fn next(&self, plan: &Plan, after: usize, random: &mut StdRng) -> Option<Step> {
         let newest = plan.steps.len();
         let mut open = plan.unused();
@@ -287,7 +289,7 @@ impl Grammar {
         None
     }
 
-    /// Whether others can follow: a number is the end.
+    /// Whether further steps can follow: none can follow a scalar.
     fn continues(&self, plan: &Plan, step: &Step, after: usize) -> bool {
         let repeats = plan.steps.last().is_some_and(|last| last.operator == step.operator);
         let mut extended = plan.clone();
@@ -296,7 +298,7 @@ impl Grammar {
         !repeats && built.is_ok_and(|built| after == 0 || !built.output().is_empty())
     }
 
-    /// An operator and a form of it, by weight of its kind of work.
+    /// An operator and a form of it, sampled by weight of its kind of work.
     pub(super) fn operator(&self, random: &mut StdRng) -> Option<(String, usize)> {
         let there =
             || WEIGHTS.iter().filter(|(class, _)| !self.library.of_class(*class).is_empty());
@@ -313,7 +315,7 @@ impl Grammar {
         None
     }
 
-    /// A step that takes `values`, in any of the form's places where they fit.
+    /// A step that takes `values`, in any of the form's inputs that accept them.
     pub(super) fn place(
         &self,
         plan: &Plan,
@@ -341,7 +343,7 @@ impl Grammar {
         self.complete(plan, name, number, &places, random)
     }
 
-    /// A step with values in the given places; everything else about it is drawn.
+    /// A step with values in the given inputs; everything else is sampled.
     pub(super) fn complete(
         &self,
         plan: &Plan,
@@ -393,7 +395,7 @@ impl Composer for Grammar {
     }
 }
 
-/// One of them, by weight.
+/// Samples a choice by weight.
 fn drawn<'a>(choices: &'a [Choice], random: &mut StdRng) -> Option<&'a Choice> {
     let total: u32 = choices.iter().map(|choice| choice.weight).sum();
     let mut left = random.random_range(0..total.max(1));
@@ -404,19 +406,19 @@ fn drawn<'a>(choices: &'a [Choice], random: &mut StdRng) -> Option<&'a Choice> {
     })
 }
 
-/// Arguments of `forward`.
+/// Number of arguments of `forward`.
 fn inputs(steps: &[Step]) -> usize {
     1 + steps.iter().flat_map(|step| &step.sources).filter(|s| **s == Source::Input).count()
 }
 
-/// The tensor that an operator is mostly about: the first float of the highest rank.
+/// The main tensor of an operator: the first float of the highest rank.
 fn main_input(form: &Form) -> Option<usize> {
     let floats = || form.inputs.iter().enumerate().filter(|(_, i)| i.dtype == Dtype::Float32);
     let rank = floats().map(|(_, input)| input.dims.len()).max()?;
     floats().find(|(_, input)| input.dims.len() == rank).map(|(i, _)| i)
 }
 
-/// `shape` with what the form demands: equal sizes, multiples, numbers.
+/// `shape` adjusted to the form's requirements: equal sizes, multiples, numbers.
 pub(super) fn rooted(form: &Form, input: &Input, shape: &[u64]) -> Option<Vec<u64>> {
     let mut sizes = Sizes::new();
     for (dim, size) in input.dims.iter().zip(shape) {
@@ -453,8 +455,8 @@ pub(super) fn choose(form: &Form, known: &Sizes, random: &mut StdRng) -> Option<
     Some(sizes)
 }
 
-/// Whether a symbol is the window of a convolution: a dimension after the channels of a tensor, of
-/// weights only.
+/// Whether a symbol is the window of a convolution: a dimension after the channels of a weight
+/// tensor.
 pub(super) fn is_window(form: &Form, symbol: &str) -> bool {
     let mut found = false;
     for (i, input) in form.inputs.iter().enumerate() {
@@ -470,7 +472,8 @@ pub(super) fn is_window(form: &Form, symbol: &str) -> bool {
     found
 }
 
-/// What a tensor is that no value is: a parameter where models have one, or another input.
+/// Source of a tensor that is not a value: a parameter if models usually have one there, or another
+/// input.
 fn other_source(form: &Form, input: &Input, rank: usize, random: &mut StdRng) -> Source {
     if input.dtype != Dtype::Float32 || input.domain == Domain::Index {
         return Source::Input;

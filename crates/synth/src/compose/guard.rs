@@ -1,9 +1,9 @@
-//! What a person writes before an operator that does not take every value.
+//! Guards: Python code that maps a value into the domain of the next operator.
 
 use crate::catalogue::Domain;
 
-/// How a value that has `range` is brought into `wanted`: Python with `{}` for the value. None where it
-/// is there already.
+/// Maps a value with `range` into `wanted`: Python with `{}` for the value. `None` if no guard is
+/// needed.
 pub(super) fn guard(range: Option<Domain>, wanted: Domain) -> Option<&'static str> {
     let non_negative = matches!(range, Some(Domain::NonNegative | Domain::ClosedUnit));
     match wanted {
@@ -29,8 +29,8 @@ pub(super) fn guard(range: Option<Domain>, wanted: Domain) -> Option<&'static st
     }
 }
 
-/// Python that draws a tensor of `shape` (a text such as `BATCH, 64`) with values in `domain`; `below`
-/// is for indices.
+/// Python that samples a tensor of `shape` (a text such as `BATCH, 64`) with values in `domain`;
+/// `below` is for indices.
 pub(super) fn drawn(domain: Domain, shape: &str, below: &str) -> String {
     // One dimension needs its comma in a tuple.
     let tuple = if shape.contains(',') { format!("({shape})") } else { format!("({shape},)") };
@@ -52,7 +52,7 @@ pub(super) fn drawn(domain: Domain, shape: &str, below: &str) -> String {
     }
 }
 
-/// Where values drawn for `domain` are.
+/// Range of values sampled for `domain`.
 pub(super) fn range_of(domain: Domain) -> Option<Domain> {
     match domain {
         Domain::ClosedUnit | Domain::NonNegative | Domain::AboveMinusOne | Domain::OpenUnit => {

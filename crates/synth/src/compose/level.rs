@@ -1,18 +1,19 @@
-//! How hard a task is to make faster.
+//! The difficulty of optimising a task.
 
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{Class, Form};
 
-/// From 1, one simple pass over memory, to 5, a graph of several products and reductions.
+/// Difficulty from 1, one simple pass over memory, to 5, a graph of several products and
+/// reductions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Level(u8);
 
 impl Level {
-    /// The hardest.
+    /// The highest level.
     pub const MOST: Self = Self(5);
 
-    /// None outside 1 to 5.
+    /// `None` outside 1 to 5.
     pub fn new(level: u8) -> Option<Self> {
         (1..=Self::MOST.0).contains(&level).then_some(Self(level))
     }
@@ -22,12 +23,16 @@ impl Level {
         self.0
     }
 
-    /// Of a graph of these forms, in which `joins` steps take more than one value.
+    /// The level of a graph of these forms, in which `joins` steps take more than one value.
     ///
-    /// Points: one for each operator after the first; what a kernel for each kind of work asks for
-    /// ([`effort`]); one for each join, which keeps a value alive; one more where there are several
-    /// operators that a kernel must read all of its input for, as then they do not fuse into one pass.
-    /// The bounds were set so that drawn tasks spread over all levels.
+    /// Points:
+    ///
+    /// - one per operator after the first;
+    /// - the effort of each kind of work ([`effort`]);
+    /// - one per join, which keeps a value alive;
+    /// - one if several operators read all of their input, because these do not fuse into one pass.
+    ///
+    /// The bounds were set so that sampled tasks spread over all levels.
     pub(super) fn of(forms: &[&Form], joins: usize) -> Self {
         let efforts: usize = forms.iter().map(|form| effort(form.class)).sum();
         let barriers = forms.iter().filter(|form| effort(form.class) > 0).count();
@@ -42,8 +47,8 @@ impl Level {
     }
 }
 
-/// What writing a fast kernel for such work asks for: nothing for a map over elements, one pass of
-/// cooperation for a reduction, tiles for a product.
+/// Effort of a fast kernel for this kind of work: none for elementwise work, cooperating threads
+/// for a reduction, tiles for a product.
 fn effort(class: Class) -> usize {
     match class {
         Class::Elementwise | Class::Layout | Class::Gather => 0,

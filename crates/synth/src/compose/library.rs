@@ -1,4 +1,4 @@
-//! The forms that the grammar composes, of one or more catalogues.
+//! The composable forms of one or more catalogues.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::catalogue::{Catalogue, CatalogueError, Class, Determinism, Domain, Dt
 
 use super::error::ComposeError;
 
-/// Operators to compose, sorted by kind of work.
+/// Operators for composition, sorted by kind of work.
 #[derive(Clone, Debug)]
 pub struct Library {
     entries: BTreeMap<String, Entry>,
@@ -20,12 +20,12 @@ pub struct Library {
 pub(super) struct Choice {
     pub(super) name: String,
     pub(super) forms: Vec<usize>,
-    /// How often it is drawn among them.
+    /// Its sampling weight in the class.
     pub(super) weight: u32,
 }
 
-/// What is not composed although it has fitting forms, as no GPU runs it in the time of a task, or none
-/// at all (`torch._C._dispatch_has_kernel_for_dispatch_key` of torch 2.11).
+/// Operators with fitting forms that are excluded, because a GPU runs them too slowly for a task,
+/// or not at all (`torch._C._dispatch_has_kernel_for_dispatch_key` of torch 2.11).
 const LEFT_OUT: &[&str] = &[
     // Factorises each matrix of a batch on its own: 384 of 112 x 112 take 1.1 s on an H200.
     "torch.linalg.pinv",
@@ -34,8 +34,8 @@ const LEFT_OUT: &[&str] = &[
     "torch.histogramdd",
 ];
 
-/// Weight of an operator by where it lives: layers are everyday, Bessel functions are not. Each stays
-/// possible.
+/// Weight of an operator by its module: layers are common, Bessel functions are rare. Every weight
+/// is positive.
 fn weight(name: &str) -> u32 {
     let rare = ["torch.special.", "torch.fft.", "torch.linalg.", "transformers."];
     if name.starts_with("torch.nn.") {
@@ -48,8 +48,8 @@ fn weight(name: &str) -> u32 {
 }
 
 impl Library {
-    /// What of these catalogues can be composed: the same results each time, of floating point, that
-    /// tell inputs apart.
+    /// The composable operators of these catalogues: deterministic, floating-point, and sensitive
+    /// to their inputs.
     pub fn new(catalogues: &[Catalogue]) -> Result<Self, CatalogueError> {
         let mut hasher = blake3::Hasher::new();
         let mut entries = BTreeMap::new();
@@ -75,7 +75,8 @@ impl Library {
         Ok(Self { entries, by_class, hash: hasher.finalize().to_hex().to_string() })
     }
 
-    /// Only these operators, by the catalogue's names. Refuses one that cannot be composed.
+    /// Restricts the library to these operators, by the catalogue's names. Refuses an operator that
+    /// cannot be composed.
     pub fn only(mut self, names: &[String]) -> Result<Self, ComposeError> {
         for classes in self.by_class.values_mut() {
             classes.retain(|choice| names.contains(&choice.name));
@@ -109,7 +110,7 @@ impl Library {
         names.collect::<std::collections::BTreeSet<_>>().len()
     }
 
-    /// Whether there is nothing to compose.
+    /// Whether the library is empty.
     pub fn is_empty(&self) -> bool {
         self.by_class.is_empty()
     }
@@ -120,7 +121,8 @@ impl Library {
     }
 }
 
-/// Whether a form gives one float tensor with at least one dimension first, and takes floats first.
+/// Whether the grammar can compose a form: its first output is a float tensor with at least one
+/// dimension, it takes floats, and its integer inputs are indices.
 fn composable(form: &Form) -> bool {
     let output = &form.outputs[0];
     output.dtype == "float32"

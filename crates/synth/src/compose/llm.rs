@@ -6,8 +6,8 @@
 //!            └──────── the reason, in the same conversation, a few times ◄──────────┘
 //! ```
 //!
-//! Nothing of an answer is believed: the code is found, parsed and read here, and only run elsewhere.
-//! The prompt is in the texts beside `prompt.rs`.
+//! Answers are not trusted: this module extracts and parses the code, and other processes run it.
+//! The prompt is in the texts next to `prompt.rs`.
 
 mod answer;
 mod author;
@@ -37,24 +37,24 @@ use super::{Composer, Examine, Grammar, Level};
 use prompt::{Prompt, again, clip};
 use vocabulary::Vocabulary;
 
-/// Answers in a row that were no tasks before the author is given up.
+/// Maximum consecutive answers without a valid task before the composer stops asking the author.
 const MAX_USELESS: u32 = 20;
-/// Most bytes of an answer that are shown to its author again.
+/// Maximum bytes of an answer that are sent back to its author.
 const MAX_SHOWN: usize = 32 << 10;
-/// How alike an answer and an example may be.
+/// Maximum similarity of an answer and an example.
 const PARROT: f64 = 0.9;
-/// Most words of a name, and most bytes.
+/// Maximum words of a name, and maximum bytes.
 const NAME_WORDS: usize = 6;
 const NAME_BYTES: usize = 60;
 
-/// What is wanted of a model beside what its [`Grammar`] is told.
+/// Settings of the composer in addition to its [`Grammar`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LlmConfig {
-    /// How long a call may take; 0.05 to 10 ms by default.
+    /// Accepted eager time per call; default 0.05 to 10 ms.
     pub window: Window,
-    /// What the tasks run on, in words: `an NVIDIA H200`.
+    /// The target device in words: `an NVIDIA H200`.
     pub device: String,
-    /// Answers beyond the first that a conversation may have; 2 by default.
+    /// Maximum further answers per conversation; default 2.
     pub repairs: u32,
 }
 
@@ -70,12 +70,12 @@ pub struct Llm {
     grammar: Grammar,
     vocabulary: Vocabulary,
     config: LlmConfig,
-    /// Answers in a row that were no tasks, over all conversations.
+    /// Consecutive answers without a valid task, over all conversations.
     useless: AtomicU32,
 }
 
 impl Llm {
-    /// The grammar draws what is asked for (numbers of operators, levels, sizes) and the examples;
+    /// The grammar samples the requests (numbers of operators, levels, sizes) and the examples;
     /// `catalogues` are those that it composes from.
     pub fn new(
         author: Arc<dyn Author>,
@@ -141,7 +141,7 @@ impl Llm {
         })
     }
 
-    /// By the same scale as the grammar's, as if each operator took one value.
+    /// The level on the grammar's scale, as if each operator took one value.
     fn level(&self, operators: &[String]) -> Level {
         let library = self.grammar.library();
         let forms: Vec<&Form> =
@@ -149,7 +149,7 @@ impl Llm {
         Level::of(&forms, 0)
     }
 
-    /// Counts answers in a row that were no tasks.
+    /// Counts consecutive answers without a valid task.
     fn count(&self, read: Result<(), &AnswerError>) -> Result<(), AuthorError> {
         let Err(error) = read else {
             self.useless.store(0, Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl Composer for Llm {
         self.author.name()
     }
 
-    /// The first answer that is a task.
+    /// The proposal of the first valid answer.
     fn compose(&self, seed: u64) -> Result<Proposal, ComposeError> {
         let mut last = None;
         self.compose_until(seed, &mut |proposal| {
@@ -203,7 +203,7 @@ impl Composer for Llm {
     }
 }
 
-/// In snake case, from the first words of the title, or else from the operators.
+/// A snake-case name from the first words of the title, or from the operators.
 fn name(title: &str, operators: &[String]) -> String {
     let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words = words.filter(|word| !["a", "an", "the"].contains(&word.to_lowercase().as_str()));

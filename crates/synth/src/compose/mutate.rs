@@ -1,4 +1,4 @@
-//! Small changes of a plan.
+//! Mutations of a plan.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -8,7 +8,7 @@ use super::grammar::{Grammar, choose, rooted};
 use super::plan::{Plan, Source};
 use super::sizes;
 
-/// One change of a random kind; None where the one that was drawn does not fit.
+/// One mutation of a random kind; `None` if the sampled one does not fit.
 pub(super) fn mutate(grammar: &Grammar, plan: &Plan, random: &mut StdRng) -> Option<Plan> {
     let at = random.random_range(0..plan.steps.len().max(1));
     match random.random_range(0..4) {
@@ -19,7 +19,7 @@ pub(super) fn mutate(grammar: &Grammar, plan: &Plan, random: &mut StdRng) -> Opt
     }
 }
 
-/// Another operator on the same values.
+/// Replaces an operator; the new one takes the same values.
 fn replace(grammar: &Grammar, plan: &Plan, at: usize, random: &mut StdRng) -> Option<Plan> {
     let values: Vec<usize> = plan.steps.get(at)?.sources.iter().filter_map(value).collect();
     let before = Plan { root: plan.root.clone(), steps: plan.steps[..at].to_vec() };
@@ -29,7 +29,7 @@ fn replace(grammar: &Grammar, plan: &Plan, at: usize, random: &mut StdRng) -> Op
     Some(changed)
 }
 
-/// An operator on what step `at` gives; whoever used that uses the new result.
+/// Inserts an operator on the result of step `at`; users of that result use the new one.
 fn insert(grammar: &Grammar, plan: &Plan, at: usize, random: &mut StdRng) -> Option<Plan> {
     let before = Plan { root: plan.root.clone(), steps: plan.steps.get(..=at)?.to_vec() };
     let (name, number) = grammar.operator(random)?;
@@ -44,7 +44,7 @@ fn insert(grammar: &Grammar, plan: &Plan, at: usize, random: &mut StdRng) -> Opt
     Some(changed)
 }
 
-/// Without step `at`; whoever used its result uses its first value.
+/// Removes step `at`; users of its result use its first value.
 fn remove(plan: &Plan, at: usize) -> Option<Plan> {
     let instead = plan.steps.get(at)?.sources.iter().find_map(value)?;
     let mut changed = plan.clone();
@@ -59,7 +59,7 @@ fn remove(plan: &Plan, at: usize) -> Option<Plan> {
     Some(changed)
 }
 
-/// The same operators on other sizes.
+/// The same operators with other sizes.
 fn resize(grammar: &Grammar, plan: &Plan, random: &mut StdRng) -> Option<Plan> {
     let first = plan.steps.first()?;
     let form = grammar.library().form(&first.operator, first.form)?;

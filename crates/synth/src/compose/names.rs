@@ -1,8 +1,8 @@
-//! Names as a person gives them.
+//! Readable names for generated code.
 
 use std::collections::BTreeSet;
 
-/// Short names that Python or torch already use for something else.
+/// Short names that Python or torch already use.
 const TAKEN: &[&str] = &[
     "abs", "all", "any", "bool", "float", "int", "len", "list", "max", "min", "nn", "pow", "range",
     "round", "set", "sum", "torch", "tuple", "type", "lambda", "self", "in", "is", "F", "x",
@@ -32,18 +32,18 @@ pub(super) fn short(name: &str) -> String {
     text
 }
 
-/// Names of one scope, each given once.
+/// Unique names of one scope.
 #[derive(Debug, Default)]
 pub(super) struct Scope(BTreeSet<String>);
 
 impl Scope {
-    /// `wish`, or with a number where it is taken.
+    /// `wish`, or `wish` with a number if it is taken.
     pub(super) fn name(&mut self, wish: &str) -> String {
         let wish = if TAKEN.contains(&wish) { format!("{wish}_out") } else { wish.to_owned() };
         self.exactly(&wish)
     }
 
-    /// As [`Scope::name`], for names that shadow nothing where they are used.
+    /// Like [`Scope::name`], for names that shadow nothing where they are used.
     pub(super) fn exactly(&mut self, wish: &str) -> String {
         let mut name = wish.to_owned();
         let mut number = 2;
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_gives_each_name_once() {
+    fn scope_gives_unique_names() {
         let mut scope = Scope::default();
         let names: Vec<String> = ["gelu", "gelu", "max", "gelu"].map(|n| scope.name(n)).into();
         assert_eq!(names, ["gelu", "gelu_2", "max_out", "gelu_3"]);

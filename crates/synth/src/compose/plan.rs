@@ -1,16 +1,16 @@
-//! A task before it is text: which operators, on what, of which sizes.
+//! A task before rendering: its operators, their inputs and sizes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Sizes;
 
-/// A graph of operators. Value 0 is the first input of `forward`; value `i + 1` is what step `i` gives.
-/// The last step's is the result.
+/// A graph of operators. Value 0 is the first input of `forward`; value `i + 1` is the result of
+/// step `i`. The last step's result is the model's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Shape of value 0.
     pub root: Vec<u64>,
-    /// In the order of `forward`.
+    /// Steps in the order of `forward`.
     pub steps: Vec<Step>,
 }
 
@@ -19,28 +19,28 @@ pub struct Plan {
 pub struct Step {
     /// Name of the catalogue entry.
     pub operator: String,
-    /// Which of its forms.
+    /// Index of the form.
     pub form: usize,
-    /// Where each of its tensors comes from.
+    /// Source of each of its tensors.
     pub sources: Vec<Source>,
     /// Sizes that no value determines: `out_features`, the width of another input.
     pub chosen: Sizes,
 }
 
-/// Where a tensor comes from.
+/// Source of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A value, by number.
+    /// A value, by index.
     Value(usize),
-    /// An argument of `forward` of its own.
+    /// A separate argument of `forward`.
     Input,
     /// A parameter of the model.
     Parameter,
 }
 
 impl Plan {
-    /// Values that no step uses, apart from the result.
+    /// Values that no step uses, except the result.
     pub fn unused(&self) -> Vec<usize> {
         let used = |value: usize| {
             self.steps.iter().any(|step| step.sources.contains(&Source::Value(value)))

@@ -1,4 +1,4 @@
-//! Source in KernelBench form, as a person writes it.
+//! Renders a plan as readable source in KernelBench form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,13 +16,14 @@ use super::plan::Source;
 const INFIX: &[(&str, &str)] =
     &[("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"), ("matmul", "@")];
 
-/// Longest name of an operator that its result is called by; then its kind of work names it.
+/// Maximum length of an operator's name as the name of its result; longer ones use the kind of
+/// work.
 const LONGEST_LOCAL: usize = 20;
 
-/// Longest line before a signature is broken.
+/// Maximum line length before a signature is broken.
 const LONGEST_LINE: usize = 100;
 
-/// What the task computes, in snake case: `conv2d_gelu_mean`.
+/// Name of the task in snake case, from its operators: `conv2d_gelu_mean`.
 pub(super) fn name(built: &Built<'_>) -> String {
     let names: Vec<String> = built.steps.iter().map(|step| short(&step.entry.name)).collect();
     let mut name = names.join("_");
@@ -30,7 +31,7 @@ pub(super) fn name(built: &Built<'_>) -> String {
     name
 }
 
-/// The parts of the file while they are gathered.
+/// The parts of the file, collected while rendering.
 #[derive(Default)]
 struct File {
     constants: Vec<(String, u64)>,
@@ -41,7 +42,7 @@ struct File {
     imports: BTreeSet<String>,
     init: Vec<String>,
     forward: Vec<String>,
-    /// Arguments of `forward`, and what `get_inputs` gives for each.
+    /// Arguments of `forward`, and the expression in `get_inputs` for each.
     inputs: Vec<(String, String)>,
     epsilon: bool,
 }
@@ -73,7 +74,7 @@ pub(super) fn source(built: &Built<'_>) -> Result<String, ComposeError> {
     Ok(file.text())
 }
 
-/// Names of the first input's dimensions, by what works on it.
+/// Names of the first input's dimensions, by the operator that uses it.
 fn root_names(built: &Built<'_>) -> &'static [&'static str] {
     let spatial = built.steps.iter().any(|step| {
         matches!(step.form.class, Class::Convolution | Class::Pooling)
@@ -89,7 +90,7 @@ fn root_names(built: &Built<'_>) -> &'static [&'static str] {
     }
 }
 
-/// What a result is called by what was done.
+/// Name of a result, by kind of work.
 fn result_name(class: Class) -> &'static str {
     match class {
         Class::Elementwise => "mapped",
@@ -109,7 +110,7 @@ fn result_name(class: Class) -> &'static str {
     }
 }
 
-/// What a size that was chosen is called.
+/// Name of a chosen size.
 fn chosen_name(class: Class) -> &'static str {
     match class {
         Class::Convolution => "OUT_CHANNELS",
@@ -128,7 +129,7 @@ impl File {
         name
     }
 
-    /// Renders one step and gives its result.
+    /// Renders one step and returns its result.
     fn step(
         &mut self,
         built: &Built<'_>,
@@ -180,7 +181,7 @@ impl File {
         Ok(Value { name, dims })
     }
 
-    /// What each symbol of a step is written as: a constant's name, or a number.
+    /// Text of each symbol of a step: a constant's name, or a number.
     fn texts(&mut self, step: &BuiltStep<'_>, values: &[Value]) -> Texts {
         let mut texts = Texts::new();
         for (input, source) in step.form.inputs.iter().zip(&step.sources) {
@@ -208,7 +209,7 @@ impl File {
         texts
     }
 
-    /// A value after its guard, in a line of its own.
+    /// A value after its guard, which has its own line.
     fn guarded(&mut self, value: &str, domain: Domain, guard: Option<&str>) -> String {
         let Some(guard) = guard else { return value.to_owned() };
         self.epsilon |= guard.contains("EPSILON");
@@ -240,7 +241,7 @@ impl File {
         Ok(name)
     }
 
-    /// A tensor that the model owns.
+    /// A parameter tensor of the model.
     fn parameter(
         &mut self,
         class: Class,
@@ -271,7 +272,7 @@ impl File {
         Ok(format!("self.{name}"))
     }
 
-    /// The file.
+    /// The file's text.
     fn text(&self) -> String {
         let mut text = String::from("import torch\nfrom torch import nn\n");
         let body = self.init.join("\n") + &self.forward.join("\n");
@@ -335,7 +336,7 @@ impl File {
     }
 }
 
-/// The first line of a method; one argument a line where it would be too long.
+/// The first line of a method; one argument per line if it would be too long.
 fn signature(name: &str, arguments: &[String], result: &str) -> String {
     let all: Vec<&str> =
         std::iter::once("self").chain(arguments.iter().map(String::as_str)).collect();
@@ -346,7 +347,7 @@ fn signature(name: &str, arguments: &[String], result: &str) -> String {
     format!("    def {name}(\n        {},\n    ) -> {result}:\n", all.join(",\n        "))
 }
 
-/// The call with everything in place.
+/// The call with all placeholders filled in.
 fn expression(
     step: &BuiltStep<'_>,
     arguments: &BTreeMap<String, String>,
@@ -369,7 +370,7 @@ fn expression(
     tidy(&filled(&call, |name| arguments.get(name).or_else(|| texts.get(name)).cloned()))
 }
 
-/// The template with names in braces replaced; those without a text stay.
+/// The template with names in braces replaced; names without a text stay.
 fn filled(template: &str, text: impl Fn(&str) -> Option<String>) -> String {
     let mut parts = template.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -385,7 +386,7 @@ fn filled(template: &str, text: impl Fn(&str) -> Option<String>) -> String {
     filled
 }
 
-/// Usual short names of torch's own modules.
+/// Replaces torch's module names with their usual short names.
 fn tidy(text: &str) -> String {
     text.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.").replace('\'', "\"")
 }
@@ -403,12 +404,12 @@ fn dims_text(dims: &[Size], texts: &Texts) -> Result<Vec<String>, ShapeError> {
         .collect()
 }
 
-/// A constant as the argument of `__init__` that carries it; a number as it is.
+/// A constant as the argument of `__init__` that carries it; a number is unchanged.
 fn lower(text: &str) -> String {
     text.to_ascii_lowercase()
 }
 
-/// Whether `text` has `word` as a whole name.
+/// Whether `text` contains `word` as a whole name.
 fn mentions(text: &str, word: &str) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(word)

@@ -1,10 +1,10 @@
-//! Sizes as models have them.
+//! Sizes that are typical of models.
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// What is drawn for each dimension of a tensor, by its rank: batch or rows first, features or pixels
-/// last, as the layouts of torch have them. Some are no powers of two, as in real models.
+/// Candidate sizes of each dimension, by rank: batch or rows first, features or pixels last, as in
+/// torch's layouts. Some are not powers of two, as in real models.
 const BATCHES: &[u64] = &[4, 8, 16, 32, 64];
 const ROWS: &[u64] = &[512, 1000, 1024, 2048, 4096, 8192, 16384];
 const FEATURES: &[u64] = &[256, 384, 512, 768, 1000, 1024, 1536, 2048, 3072, 4096, 8192];
@@ -19,7 +19,7 @@ fn one(sizes: &[u64], random: &mut StdRng) -> u64 {
     sizes[random.random_range(0..sizes.len())]
 }
 
-/// A shape of that rank, with between `least` and `most` elements where that can be had.
+/// A shape of that rank, with between `least` and `most` elements if possible.
 pub(super) fn shape(rank: usize, least: u64, most: u64, random: &mut StdRng) -> Vec<u64> {
     let mut shape = Vec::new();
     for _ in 0..32 {
@@ -62,7 +62,7 @@ fn draw(rank: usize, random: &mut StdRng) -> Vec<u64> {
     }
 }
 
-/// A size for something that no value determines, near `like`: the width of a hidden layer.
+/// A size that no value determines, near `like`: the width of a hidden layer.
 pub(super) fn free(like: u64, random: &mut StdRng) -> u64 {
     let near: Vec<u64> = CHANNELS
         .iter()

@@ -1,4 +1,4 @@
-//! Adding to a file that an earlier run wrote.
+//! Appends rows to an existing file.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use fs_err as fs;
 use super::error::DataSetError;
 use super::{DataSet, Pushed, Row, Shares, read};
 
-/// What came of adding rows to a file.
+/// Result of appending rows to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Rows added.
     pub added: usize,
-    /// Rows whose source was there before.
+    /// Rows whose source was already present.
     pub present: usize,
-    /// Rows of the file now.
+    /// Rows of the file after appending.
     pub total: usize,
 }
 
-/// Keeps other processes from changing the data sets of a file's folder as long as it is held.
+/// Locks the data sets of a file's folder against other processes while it is held.
 pub(super) fn lock(path: &Path) -> Result<fs::File, DataSetError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -32,11 +32,12 @@ pub(super) fn lock(path: &Path) -> Result<fs::File, DataSetError> {
 }
 
 impl DataSet {
-    /// Adds rows to the file at `path`, or makes it, by writing it anew: whatever happens, the old file
-    /// or the new one is there whole. Two processes that add to files of one folder wait for each other.
+    /// Appends rows to the file at `path`, or creates it, by atomic replacement: the old file or
+    /// the new one is always complete. Processes that append to files of one folder wait for each
+    /// other.
     ///
-    /// Fails, with the file as it was, where the file has other shares, is of a newer format or another
-    /// program's, where a row cannot be, and where the disk is full.
+    /// Fails, with the file unchanged, if the file has other shares, is of a newer format or of
+    /// another program, if a row is invalid, or if the disk is full.
     pub fn append(
         path: &Path,
         shares: Shares,

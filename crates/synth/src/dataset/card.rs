@@ -7,11 +7,11 @@ use super::stats::{Device, Quantiles};
 use super::{DataSet, Stats};
 use crate::decontaminate::{Histogram, Summary};
 
-/// Operators that are listed; the rest is counted.
+/// Maximum operators listed; the rest is counted.
 const LISTED: usize = 40;
-/// Fingerprints that are listed.
+/// Maximum fingerprints listed.
 const DEVICES: usize = 8;
-/// Characters of the longest bar.
+/// Maximum characters of a bar.
 const BAR: f64 = 40.0;
 
 /// The card of a data set, in Markdown. `copies` is a decontamination summary: of the run, or of
@@ -36,12 +36,12 @@ pub fn card(name: &str, set: &DataSet, copies: Option<&Summary>) -> String {
     out
 }
 
-/// Writing into a `String` does not fail.
+/// Appends a line. Writing to a `String` cannot fail.
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// A table with a heading, or nothing where it has no rows.
+/// A table with a heading, or nothing if it has no rows.
 fn table(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
     if rows.is_empty() {
         return;

@@ -16,7 +16,7 @@ pub enum DataSetError {
     Io {
         /// What was attempted.
         attempt: String,
-        /// Why it failed; names the path.
+        /// The cause; names the path.
         source: io::Error,
     },
     /// No space left.
@@ -30,7 +30,7 @@ pub enum DataSetError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The rows could not be encoded.
@@ -38,7 +38,7 @@ pub enum DataSetError {
     Encode {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A row of a file is invalid.
@@ -46,9 +46,9 @@ pub enum DataSetError {
     Row {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Row number, from 1.
         row: usize,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// A new row is invalid.
@@ -56,7 +56,7 @@ pub enum DataSetError {
     BadRow {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Written by a later version of this program.
@@ -100,7 +100,7 @@ pub enum DataSetError {
     Unknown {
         /// The file.
         path: PathBuf,
-        /// Which one.
+        /// The requested task.
         name: String,
     },
     /// A foreign table that contains no tasks.

@@ -1,4 +1,4 @@
-//! What was measured of a task.
+//! Measurements of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 pub struct TensorForm {
     /// Length of each axis; empty for a scalar.
     pub shape: Vec<u64>,
-    /// As torch says it, without `torch.`: `float32`.
+    /// Name in torch without `torch.`: `float32`.
     pub dtype: String,
 }
 
-/// What was measured of a task, all under one fingerprint.
+/// Measurements of a task, all under one fingerprint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Arguments of `forward`, in order.
     pub inputs: Vec<TensorForm>,
     /// Results of `forward`, in order.
     pub outputs: Vec<TensorForm>,
-    /// Bytes that any implementation must move at least: inputs, parameters and outputs once each.
+    /// Minimum bytes that any implementation must move: inputs, parameters and outputs once each.
     pub bytes: u64,
     /// Time of the reference in eager mode, in milliseconds.
     pub eager_ms: f64,
     /// Time of the reference under `torch.compile`, in milliseconds.
     pub compile_ms: f64,
-    /// `bytes` over the measured bandwidth of the device, in milliseconds: what no implementation
-    /// can be faster than as far as memory goes.
+    /// `bytes` over the measured bandwidth of the device, in milliseconds: the lower bound set by
+    /// memory traffic.
     pub floor_ms: f64,
     /// Machine and versions, as the judge writes them: JSON. Times under different fingerprints are never
     /// averaged.
@@ -33,12 +33,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The best baseline over the floor: how many times faster than both a kernel could be at most.
+    /// The best baseline over the lower bound: the maximum speed-up that memory traffic allows.
     pub fn head_room(&self) -> f64 {
         self.eager_ms.min(self.compile_ms) / self.floor_ms
     }
 
-    /// What of it cannot be.
+    /// Returns the first invalid value.
     pub(super) fn check(&self) -> Result<(), String> {
         let times = [
             ("eager_ms", self.eager_ms),

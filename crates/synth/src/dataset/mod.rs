@@ -1,8 +1,9 @@
-//! The data set: tasks with what was measured of them, in one Parquet file.
+//! The data set: tasks with their measurements, in one Parquet file.
 //!
-//! A [`DataSet`] is rows in the order in which they were added, and the [`Shares`] by which the combinations
-//! of operators are divided into training, validation and test. A combination's split follows from its
-//! hash alone, so that more tasks never move one. `docs/reference/data-set.md` says what the columns are.
+//! A [`DataSet`] is rows in the order in which they were added, and the [`Shares`] that divide the
+//! combinations of operators into training, validation and test. A combination's split depends on
+//! its hash alone, so that adding tasks never moves one. `docs/reference/data-set.md` documents the
+//! columns.
 //!
 //! ```
 //! use warpwright_synth::{DataSet, Row, Shares};
@@ -49,23 +50,23 @@ pub use stats::{Device, Quantiles, SplitStats, Stats};
 pub struct DataSet {
     shares: Shares,
     rows: Vec<Row>,
-    /// Lower case: names become folders.
+    /// Lower-case names: names become folders.
     names: HashSet<String>,
     /// BLAKE3 of every source.
     sources: HashSet<[u8; 32]>,
 }
 
-/// What became of a row that was pushed.
+/// Result of pushing a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is the last row now.
+    /// The row was appended.
     Added,
-    /// Its source was there before; the row that was there stays.
+    /// Its source was already present; the existing row stays.
     Present,
 }
 
 impl DataSet {
-    /// Without rows.
+    /// An empty data set.
     pub fn new(shares: Shares) -> Self {
         Self { shares, ..Self::default() }
     }
@@ -75,12 +76,12 @@ impl DataSet {
         &self.rows
     }
 
-    /// How combinations are divided.
+    /// The split shares of combinations.
     pub fn shares(&self) -> Shares {
         self.shares
     }
 
-    /// Which split a row is in.
+    /// The split of a row.
     pub fn split_of(&self, row: &Row) -> Split {
         self.shares.split_of(&row.combination())
     }
@@ -90,10 +91,10 @@ impl DataSet {
         self.rows.iter().filter(move |row| self.split_of(row) == split)
     }
 
-    /// Adds a row, unless its source is there already. A name that is taken gets `-2`, `-3`, ... at its
-    /// end.
+    /// Adds a row, unless its source is already present. A name that is taken gets the suffix `-2`,
+    /// `-3`, ...
     ///
-    /// Fails where the row says what cannot be, such as a time of nothing.
+    /// Fails if the row has an invalid value, such as a time of zero.
     pub fn push(&mut self, mut row: Row) -> Result<Pushed, DataSetError> {
         row.check().map_err(|reason| DataSetError::BadRow { name: row.name.clone(), reason })?;
         if !self.sources.insert(*blake3::hash(row.code.as_bytes()).as_bytes()) {
@@ -109,21 +110,20 @@ impl DataSet {
         Ok(Pushed::Added)
     }
 
-    /// Reads a file: one that this program wrote, the released CUDA-Agent-Ops-6K, or any other with a
-    /// column `code` (see [`warpwright_task::Suite::read`]), which is taken as unmeasured rows.
+    /// Reads a file: one that this program wrote, the released CUDA-Agent-Ops-6K, or any other with
+    /// a column `code` (see [`warpwright_task::Suite::read`]), whose rows are unmeasured.
     ///
-    /// Fails where the file is of a newer format, damaged, or holds rows that cannot be.
+    /// Fails if the file is of a newer format or damaged, or has invalid rows.
     pub fn read(path: &Path) -> Result<Self, DataSetError> {
         read::read(path)
     }
 
-    /// Writes the file beside its place and then puts it there, so that whatever happens the old file
-    /// or the new one is there whole.
+    /// Writes the file by atomic replacement: the old file or the new one is always complete.
     pub fn write(&self, path: &Path) -> Result<(), DataSetError> {
         write::replace(path, &schema::encode(self, path)?)
     }
 
-    /// The set in numbers.
+    /// Statistics of the set.
     pub fn stats(&self) -> Stats {
         Stats::of(self)
     }

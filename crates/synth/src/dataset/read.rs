@@ -1,4 +1,4 @@
-//! Reading a file: ours, or somebody else's table of tasks.
+//! Reads a data set file, or another table of tasks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +14,14 @@ use super::schema::{FORMAT_VERSION, HEADER_KEY, Header};
 use super::{DataSet, Measured, Pushed, Row, Shares};
 use crate::proposal::Provenance;
 
-/// The first that a file says of itself: what cannot be read must still be refused for the right reason.
+/// The version field, which is read first: a file of another version must be refused for that
+/// reason.
 #[derive(serde::Deserialize)]
 struct Version {
     version: u32,
 }
 
-/// Ours, or anybody's with a column `code`.
+/// Reads our own file, or any table with a column `code`.
 pub(super) fn read(path: &Path) -> Result<DataSet, DataSetError> {
     if path.extension().is_none_or(|extension| extension != "parquet") {
         return foreign(path);
@@ -31,8 +32,8 @@ pub(super) fn read(path: &Path) -> Result<DataSet, DataSetError> {
     }
 }
 
-/// Ours only. The `parquet` crate asserts some of what a damaged file can break, so a panic is taken for
-/// damage.
+/// Reads our own file. The `parquet` crate asserts invariants that a damaged file can break, so a
+/// panic is reported as damage.
 pub(super) fn read_own(path: &Path) -> Result<DataSet, DataSetError> {
     std::panic::catch_unwind(|| unguarded(path)).unwrap_or_else(|_| {
         let reason = "the file is damaged".to_owned();
@@ -94,7 +95,7 @@ fn header(
 struct Cells(BTreeMap<String, Field>);
 
 impl Cells {
-    /// `None` where the column is null or not there.
+    /// `None` if the column is null or absent.
     fn take(&mut self, column: &str) -> Option<Field> {
         self.0.remove(column).filter(|field| !matches!(field, Field::Null))
     }
@@ -140,7 +141,8 @@ fn there<T>(column: &str, value: Option<T>) -> Result<T, String> {
     value.ok_or_else(|| format!("it has no `{column}`"))
 }
 
-/// The columns `split` and `head_room` follow from others, and are there for other programs.
+/// One row. The columns `split` and `head_room` are derived from others, for other programs, and
+/// are not read.
 fn row_of(cells: &mut Cells) -> Result<Row, String> {
     let level = match cells.take("level") {
         None => None,
@@ -195,7 +197,7 @@ fn provenance_of(cells: &mut Cells) -> Result<Option<Provenance>, String> {
     }))
 }
 
-/// A table of somebody else's: the released data set has `ops`, `data_source` and `code`.
+/// A foreign table: the released data set has `ops`, `data_source` and `code`.
 fn foreign(path: &Path) -> Result<DataSet, DataSetError> {
     let suite = Suite::read(path)?;
     let mut set = DataSet::new(Shares::default());

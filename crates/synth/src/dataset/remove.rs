@@ -1,4 +1,4 @@
-//! Taking tasks out of a file.
+//! Removes tasks from a file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,11 +8,11 @@ use super::error::DataSetError;
 use super::{DataSet, Row, read};
 
 impl DataSet {
-    /// Takes the tasks of these names out of the file at `path`, by writing it anew, and gives them in the
-    /// file's order. The split of no other changes.
+    /// Removes the tasks of these names from the file at `path`, by atomic replacement, and returns
+    /// them in the file's order. The other tasks keep their splits.
     ///
-    /// Fails, with the file as it was, where it has none of a name, is of a newer format or another
-    /// program's, and where the disk is full.
+    /// Fails, with the file unchanged, if a name is unknown, if the file is of a newer format or of
+    /// another program, or if the disk is full.
     pub fn remove(path: &Path, names: &BTreeSet<String>) -> Result<Vec<Row>, DataSetError> {
         let _lock = lock(path)?;
         let set = read::read_own(path)?;

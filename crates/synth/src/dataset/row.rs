@@ -19,9 +19,9 @@ pub struct Row {
     pub level: Option<u8>,
     /// Source in KernelBench form.
     pub code: String,
-    /// Operators in the order in which `forward` applies them; one may come twice.
+    /// Operators in the order in which `forward` applies them, with repetition.
     pub ops: Vec<String>,
-    /// Where the operators are from and how many they are: `torch#2`.
+    /// Library and number of the operators: `torch#2`.
     pub data_source: String,
     /// Measurements; `None` in foreign data sets.
     pub measured: Option<Measured>,
@@ -61,7 +61,7 @@ impl Row {
         }
     }
 
-    /// As a task, to be run.
+    /// The row as a task.
     pub fn task(&self) -> Task {
         let mut task = Task::from_source(&self.name, self.code.clone());
         task.level = self.level;
@@ -70,7 +70,7 @@ impl Row {
         task
     }
 
-    /// The operators without their order: what splits are made by.
+    /// The operators without their order: the unit of splitting.
     pub fn combination(&self) -> Combination {
         Combination::of(&self.ops)
     }
@@ -90,8 +90,8 @@ impl Row {
     }
 }
 
-/// `torch#2` for two operators of torch, as the released data set has it; the package that most of them
-/// are from where there are several.
+/// `torch#2` for two operators of torch, as in the released data set; with several packages, the
+/// most frequent one.
 fn data_source(ops: &[String]) -> String {
     let mut packages: BTreeMap<&str, usize> = BTreeMap::new();
     for op in ops {

@@ -1,4 +1,4 @@
-//! Columns of the file, and rows as columns.
+//! Columns of the file, and the conversion of rows to columns.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use super::error::DataSetError;
 use super::split::Shares;
 use super::{DataSet, Measured, Row, TensorForm};
 
-/// Version of the file's format. A file of a newer one is refused.
+/// Version of the file's format. Newer files are refused.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Key under which the file's metadata holds the header.
+/// Key of the header in the file's metadata.
 pub(super) const HEADER_KEY: &str = "warpwright.data_set";
 
-/// What the file's metadata says of it.
+/// The header in the file's metadata.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Header {
     pub(super) version: u32,
-    /// Of the program that wrote it.
+    /// Version of the program that wrote it.
     pub(super) program: String,
     pub(super) shares: Shares,
 }
 
-/// The columns, in the order in which they are written. Those of the released CUDA-Agent-Ops-6K mean
-/// what they mean there. Where one of `inputs` to `fingerprint` is null, all are; the same goes for
+/// The columns, in the order in which they are written. Those of the released CUDA-Agent-Ops-6K
+/// have the same meaning there. The columns `inputs` to `fingerprint` are null together; so are
 /// `composer` to `catalogue`.
 const SCHEMA: &str = "message data_set {
     required binary name (UTF8);
@@ -57,13 +57,13 @@ const SCHEMA: &str = "message data_set {
     optional binary parent (UTF8);
 }";
 
-/// Text that seldom repeats: a dictionary of it would only be one more copy.
+/// Text that seldom repeats: a dictionary would only be one more copy.
 const UNIQUE_TEXT: [&str; 4] = ["name", "code", "graph", "parent"];
 
-/// Bytes of a page. Compression sees one page at a time, and sources are alike.
+/// Bytes of a page. Compression works within a page, and sources are similar to each other.
 const PAGE_BYTES: usize = 16 << 20;
 
-/// Rows of a row group: also what is buffered at a time.
+/// Rows of a row group, and the number of rows buffered.
 const GROUP_ROWS: usize = 20_000;
 
 /// The file's bytes; `path` is named in errors.
@@ -153,7 +153,7 @@ fn write_rows(
     optional::<ByteArrayType>(group, parents)
 }
 
-/// The next column, of values that are all there.
+/// Writes the next column, which has no null values.
 fn required<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     values: impl Iterator<Item = T::T>,
@@ -162,7 +162,7 @@ fn required<T: DataType>(
     write_column::<T>(group, &values, None, None)
 }
 
-/// The next column, of values that may be null: level 1 is there, level 0 is not.
+/// Writes the next column, whose values may be null: level 1 is a value, level 0 is null.
 fn optional<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     values: impl Iterator<Item = Option<T::T>>,
@@ -173,8 +173,8 @@ fn optional<T: DataType>(
     write_column::<T>(group, &values, Some(&levels), None)
 }
 
-/// The next column, of lists of texts: an empty list has one entry at level 0, and repetition level 0
-/// begins a list.
+/// Writes the next column, of lists of texts: an empty list has one entry at level 0, and
+/// repetition level 0 begins a list.
 fn lists<'r>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     rows: impl Iterator<Item = &'r [String]>,

@@ -1,4 +1,4 @@
-//! Which combinations of operators are trained on.
+//! Splits combinations of operators into training, validation and test.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DataSetError;
 
-/// What a row is for.
+/// Purpose of a row.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
-    /// To train on.
+    /// For training.
     Train,
-    /// To choose by, while training.
+    /// For model selection during training.
     Validation,
-    /// To measure with: combinations that are never trained on.
+    /// For evaluation: combinations that are never trained on.
     Test,
 }
 
 impl Split {
-    /// All of them, in order.
+    /// All splits, in order.
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
 
-    /// The name in files.
+    /// Name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -41,19 +41,20 @@ impl fmt::Display for Split {
     }
 }
 
-/// A multiset of operators: `relu, conv2d` and `conv2d, relu` are one, `relu` twice is another.
+/// A multiset of operators: `relu, conv2d` and `conv2d, relu` are equal; `relu` twice differs from
+/// `relu` once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Combination(Vec<String>);
 
 impl Combination {
-    /// Of operators in any order.
+    /// The combination of operators in any order.
     pub fn of(operators: &[String]) -> Self {
         let mut sorted = operators.to_vec();
         sorted.sort_unstable();
         Self(sorted)
     }
 
-    /// Where on the line from 0 to 1 it lies: its hash, which nothing but the operators' names decides.
+    /// Its position between 0 and 1: a hash of the operators' names only.
     fn position(&self) -> f64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"warpwright split 1");
@@ -75,7 +76,7 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Which shares of all combinations are kept from training. The rest is trained on.
+/// Shares of all combinations reserved for validation and test. The rest is for training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Shares {
@@ -106,7 +107,7 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// Fails where one is below 0 or both together are more than 1.
+    /// Fails if one is below 0 or both together exceed 1.
     pub fn new(validation: f64, test: f64) -> Result<Self, DataSetError> {
         if validation >= 0.0 && test >= 0.0 && validation + test <= 1.0 {
             Ok(Self { validation, test })
@@ -125,8 +126,8 @@ impl Shares {
         self.test
     }
 
-    /// The split of a combination. Test comes first on the line, then validation: with other shares for
-    /// validation, the test split stays what it was.
+    /// The split of a combination. Test occupies the first positions, then validation, so that
+    /// another validation share leaves the test split unchanged.
     pub fn split_of(&self, combination: &Combination) -> Split {
         let position = combination.position();
         if position < self.test {

@@ -1,4 +1,4 @@
-//! A data set in numbers.
+//! Statistics of a data set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{Combination, DataSet, Measured, Row, Split};
 
-/// No count of operators should have more of the rows than this. In the released data set 84 % have two.
+/// Maximum share of rows with the same number of operators. In the released data set 84 % have two.
 const LARGEST_SHARE: f64 = 0.4;
 
-/// A data set in numbers. Maps are sorted by key.
+/// Statistics of a data set. Maps are sorted by key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     /// Rows.
     pub rows: u64,
-    /// Rows by level; those without are not counted.
+    /// Rows by level; rows without a level are not counted.
     pub levels: BTreeMap<u8, u64>,
-    /// By split, in the order train, validation, test.
+    /// Splits in the order train, validation, test.
     pub splits: Vec<SplitStats>,
-    /// Combinations of the test split that are in another split too: 0 unless something is wrong.
+    /// Combinations of the test split that also occur in another split; 0 in a correct data set.
     pub test_combinations_trained_on: u64,
     /// Rows by number of operators.
     pub operator_counts: BTreeMap<u64, u64>,
-    /// The number of operators that over 40 % of the rows have, if there is one.
+    /// The number of operators that more than 40 % of the rows have, if there is one.
     pub over_forty_percent: Option<u64>,
     /// Rows by operator.
     pub operators: BTreeMap<String, u64>,
@@ -31,22 +31,22 @@ pub struct Stats {
     pub combinations: u64,
     /// Rows by `data_source`.
     pub data_sources: BTreeMap<String, u64>,
-    /// Rows by composer; those without provenance are not counted.
+    /// Rows by composer; rows without provenance are not counted.
     pub composers: BTreeMap<String, u64>,
     /// Rows by catalogue (its BLAKE3).
     pub catalogues: BTreeMap<String, u64>,
-    /// Rows that were mutated from others.
+    /// Rows that are mutations of others.
     pub mutated: u64,
     /// Rows with a traced graph.
     pub with_graph: u64,
-    /// What was measured, by fingerprint: figures under different ones are never put together.
+    /// Measurements by fingerprint. Times under different fingerprints are never merged.
     pub devices: Vec<Device>,
 }
 
-/// One split in numbers.
+/// Statistics of one split.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SplitStats {
-    /// Which.
+    /// The split.
     pub split: Split,
     /// Its rows.
     pub rows: u64,
@@ -54,10 +54,10 @@ pub struct SplitStats {
     pub combinations: u64,
 }
 
-/// What was measured under one fingerprint.
+/// Measurements under one fingerprint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
-    /// As in the rows.
+    /// Fingerprint, as in the rows.
     pub fingerprint: String,
     /// Rows measured under it.
     pub rows: u64,
@@ -65,29 +65,29 @@ pub struct Device {
     pub eager_ms: Quantiles,
     /// Compiled times, in milliseconds.
     pub compile_ms: Quantiles,
-    /// Floors, in milliseconds.
+    /// Lower bounds by memory traffic, in milliseconds.
     pub floor_ms: Quantiles,
-    /// Best baseline over floor.
+    /// Best baseline over lower bound.
     pub head_room: Quantiles,
 }
 
-/// Where a figure lies: interpolated between neighbours (type 7 of Hyndman and Fan, 1996).
+/// Quantiles, interpolated linearly (type 7 of Hyndman and Fan, 1996).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// Smallest.
     pub min: f64,
-    /// A tenth lies below.
+    /// 10 % quantile.
     pub p10: f64,
     /// Half lies below.
     pub median: f64,
-    /// Nine tenths lie below.
+    /// 90 % quantile.
     pub p90: f64,
     /// Largest.
     pub max: f64,
 }
 
 impl Quantiles {
-    /// `None` where there are no values.
+    /// `None` if there are no values.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let last = values.len().checked_sub(1)?;
@@ -165,7 +165,7 @@ fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, u64> {
     counts
 }
 
-/// By fingerprint, the one with most rows first.
+/// Statistics by fingerprint, the one with most rows first.
 fn devices(rows: &[Row]) -> Vec<Device> {
     let mut by_fingerprint: BTreeMap<&str, Vec<&Measured>> = BTreeMap::new();
     for measured in rows.iter().filter_map(|row| row.measured.as_ref()) {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_numpy_gives() {
+    fn quantiles_match_numpy() {
         // numpy.quantile([1, 2, 4, 8, 16], [0, 0.1, 0.5, 0.9, 1])
         let quantiles = Quantiles::of(vec![8.0, 1.0, 16.0, 2.0, 4.0]).unwrap();
         let expected = [1.0, 1.4, 4.0, 12.8, 16.0];

@@ -1,4 +1,4 @@
-//! Putting a file in its place whole.
+//! Replaces a file atomically.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use fs_err as fs;
 
 use super::error::DataSetError;
 
-/// Writes `bytes` beside `path`, waits until they are on the disk, and renames. On failure nothing is
-/// left behind, and what was at `path` stays. Killed in between, the old file stays too, and beside it a
-/// file whose name ends in `.tmp`.
+/// Writes `bytes` to a temporary file next to `path`, syncs it to the disk, and renames it. On
+/// failure the temporary file is removed and `path` is unchanged. After a kill `path` is unchanged
+/// too, and a file whose name ends in `.tmp` may remain.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DataSetError> {
     let temporary = temporary(path);
     let done = fs::File::create(&temporary)
@@ -21,7 +21,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), DataSetError> {
     })
 }
 
-/// A name beside `path` for a file that is being written.
+/// Path of the temporary file for `path`.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

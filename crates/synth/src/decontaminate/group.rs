@@ -1,4 +1,4 @@
-//! A set of tasks that others are compared with.
+//! A set of reference tasks for comparison.
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use warpwright_task::similarity::LshIndex;
 use super::likeness::Likeness;
 use super::{Copied, Nearest, Refusal, RefusalKind, Thresholds};
 
-/// With whom to compare.
+/// The tasks to compare with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
-    /// With all, as far as their sizes allow them to be nearer than the nearest so far.
+    /// All tasks, except those whose sizes rule out a higher similarity than the best so far.
     All,
-    /// With those that the index proposes.
+    /// Only the tasks that the index proposes.
     Proposed,
 }
 
-/// The nearest by each measure: number and similarity.
+/// The nearest task by each measure: index and similarity.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     ast: Option<(u32, f64)>,
     graph: Option<(u32, f64)>,
-    /// The first with the same graph.
+    /// The first task with the same graph.
     same_graph: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Group {
     tasks: Vec<Likeness>,
     asts: LshIndex,
     graphs: LshIndex,
-    /// Numbers in `graphs` to numbers of tasks.
+    /// Maps positions in `graphs` to task indices.
     with_graph: Vec<u32>,
     by_graph: HashMap<String, u32>,
 }
@@ -69,7 +69,7 @@ impl Group {
         self.with_graph.len()
     }
 
-    /// The nearest to `task` by source and by graph. Of equally near ones the first.
+    /// The nearest to `task` by source and by graph; ties go to the first.
     pub(super) fn nearest(&self, task: &Likeness, search: Search) -> Found {
         let ast = nearest_of(self.asts.propose(task.ast()), self.len(), search, |number, least| {
             let other = &self.tasks[number as usize];
@@ -92,7 +92,7 @@ impl Group {
         Found { ast, graph, same_graph }
     }
 
-    /// Why a task of which `found` was found must go; `suite` is the group's, if it is one.
+    /// Why a task with these nearest tasks is refused; `suite` is the group's suite, if it is one.
     pub(super) fn refusal(
         &self,
         found: &Found,
@@ -127,7 +127,7 @@ impl Group {
         }
     }
 
-    /// What was found, by name; `None` where the group is empty.
+    /// The nearest tasks by name; `None` if the group is empty.
     pub(super) fn describe(&self, found: &Found, suite: &str, task: &Likeness) -> Option<Nearest> {
         let (by_ast, highest_ast) = found.ast?;
         let number = match found.graph {
@@ -146,9 +146,9 @@ impl Group {
     }
 }
 
-/// The nearest among `proposed`, and, if all are searched, among the `len` others. `similarity` gives
-/// `None` for those whose size rules out that they are nearer than the given one: with a good proposal
-/// most are never compared.
+/// The nearest among `proposed` and, if all are searched, among the `len` others. `similarity`
+/// returns `None` for tasks whose size rules out a similarity above the given one: with a good
+/// proposal most are never compared.
 fn nearest_of(
     proposed: Vec<u32>,
     len: usize,

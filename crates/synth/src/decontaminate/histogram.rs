@@ -1,14 +1,14 @@
-//! Counts of similarities.
+//! Histogram of similarities.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many similarities lie where, in 20 bins of 0.05.
+/// Counts of similarities in 20 bins of width 0.05.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Histogram {
     /// Counts; the first bin begins at 0, the last includes 1.
     pub bins: Vec<u64>,
-    /// The highest that was counted; 0 if none was.
+    /// The highest similarity counted; 0 if there is none.
     pub highest: f64,
 }
 
@@ -30,12 +30,12 @@ impl Histogram {
         self.highest = self.highest.max(similarity);
     }
 
-    /// How many were counted.
+    /// Number of similarities counted.
     pub fn total(&self) -> u64 {
         self.bins.iter().sum()
     }
 
-    /// Where a bin begins and ends.
+    /// Lower and upper edge of a bin.
     pub fn range(bin: usize) -> (f64, f64) {
         (bin as f64 / BINS as f64, (bin + 1) as f64 / BINS as f64)
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_begins_where_it_says() {
+    fn bins_start_at_their_stated_edge() {
         for bin in 0..BINS {
             let mut histogram = Histogram::default();
             let (from, to) = Histogram::range(bin);

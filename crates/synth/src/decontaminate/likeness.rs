@@ -1,9 +1,9 @@
-//! What of a task is compared.
+//! The comparable features of a task.
 
 use warpwright_task::similarity::{AstProfile, Bag, OpGraph};
 use warpwright_task::{Task, TaskError};
 
-/// A task's source and, where it was traced, its operator graph, made ready to be compared.
+/// A task's source and, if it was traced, its operator graph, prepared for comparison.
 #[derive(Clone, Debug)]
 pub struct Likeness {
     ast: AstProfile,
@@ -18,12 +18,12 @@ pub(super) struct GraphLikeness {
 }
 
 impl Likeness {
-    /// Of a source. Fails where it is no task.
+    /// The likeness of a source. Fails if the source is not a task.
     pub fn of(source: &str, graph: Option<&OpGraph>) -> Result<Self, TaskError> {
         Ok(Self::new(AstProfile::of(source)?, graph))
     }
 
-    /// Of a task; the error names where it came from.
+    /// The likeness of a task; the error names its origin.
     pub fn of_task(task: &Task, graph: Option<&OpGraph>) -> Result<Self, TaskError> {
         Ok(Self::new(AstProfile::of_task(task)?, graph))
     }
@@ -41,12 +41,12 @@ impl Likeness {
         self.graph.is_some()
     }
 
-    /// How alike the sources are.
+    /// Similarity of the sources.
     pub fn ast_similarity(&self, other: &Self) -> f64 {
         self.ast.similarity(&other.ast)
     }
 
-    /// How alike the graphs are: 1 for the same; `None` where one has none.
+    /// Similarity of the graphs: 1 for equal graphs; `None` if one task has no graph.
     pub fn graph_similarity(&self, other: &Self) -> Option<f64> {
         let (a, b) = (self.graph.as_ref()?, other.graph.as_ref()?);
         Some(if a.hash == b.hash { 1.0 } else { a.features.dice(&b.features) })

@@ -1,9 +1,10 @@
-//! Tasks that are not copies: neither of a suite that somebody is measured on, nor of each other.
+//! Decontamination: refuses copies of benchmark tasks, and near-duplicates within the set.
 //!
-//! [`Decontamination`] holds the suites, read once, and the tasks kept so far. It says of a task how near
-//! it comes to each suite, by source and by operator graph, and whether and why it is refused. Suites are
-//! compared exactly: that nothing over a threshold stays is a promise. Inside the set, where pairs
-//! are many, MinHash proposes whom to compare (see `docs/concepts/decontamination.md` for what it misses).
+//! [`Decontamination`] holds the suites, read once, and the tasks kept so far. For each task it
+//! computes the similarity to each suite, by source and by operator graph, and decides whether and
+//! why the task is refused. The comparison with suites is exact: no kept task exceeds a threshold.
+//! Within the set, where pairs are many, MinHash proposes the comparisons (see
+//! `docs/concepts/decontamination.md` for what it misses).
 //!
 //! ```
 //! use warpwright_synth::{Decontamination, Likeness, Thresholds};
@@ -45,13 +46,14 @@ use group::{Group, Search};
 
 use crate::dataset::DataSet;
 
-/// How alike two tasks may be. Both are Dice coefficients in \[0, 1\]; a task is refused *over* them.
+/// Maximum similarities of two tasks. Both are Dice coefficients in \[0, 1\]; a task *over* a
+/// threshold is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
-    /// Of sources. 0.9 as in the CUDA Agent paper.
+    /// Of sources; 0.9 as in the CUDA Agent paper.
     pub ast: f64,
-    /// Of operator graphs. 1, the default, refuses the same graph only; that is always refused.
+    /// Of operator graphs. 1, the default, refuses only equal graphs; those are always refused.
     pub graph: f64,
 }
 
@@ -61,43 +63,43 @@ impl Default for Thresholds {
     }
 }
 
-/// A suite that cannot be compared with. A usage error.
+/// A suite that cannot be used for comparison. A usage error.
 #[derive(Debug, Error)]
 #[error("failed to use suite `{suite}` for decontamination: {source}")]
 pub struct SuiteError {
     /// The suite.
     pub suite: String,
-    /// What is wrong with a task of it.
+    /// The fault of one of its tasks.
     pub source: TaskError,
 }
 
-/// How near a task comes to one suite.
+/// Similarity of a task to one suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Nearest {
     /// The suite.
     pub suite: String,
-    /// Its task whose source or graph is most alike, by the higher of the two.
+    /// Its most similar task, by the higher of source and graph similarity.
     pub task: String,
-    /// How alike that task's source is.
+    /// Source similarity of that task.
     pub ast: f64,
-    /// How alike its graph is; `None` where one of the two has none.
+    /// Graph similarity of that task; `None` if one of the two has no graph.
     pub graph: Option<f64>,
-    /// How alike the source of any task is, at most.
+    /// Highest source similarity of any task.
     pub highest_ast: f64,
-    /// How alike the graph of any task is, at most; `None` where no graphs could be compared.
+    /// Highest graph similarity of any task; `None` if no graphs could be compared.
     pub highest_graph: Option<f64>,
 }
 
-/// What is said of one task.
+/// Result for one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// One entry per suite, in the order in which they were added.
     pub nearest: Vec<Nearest>,
-    /// Why it must not be kept.
+    /// Why it is refused.
     pub refusal: Option<Refusal>,
 }
 
-/// The suites to keep clear of, the tasks kept so far, and what was found.
+/// The suites to compare with, the tasks kept so far, and the summary.
 #[derive(Clone, Debug)]
 pub struct Decontamination {
     thresholds: Thresholds,
@@ -107,7 +109,7 @@ pub struct Decontamination {
 }
 
 impl Decontamination {
-    /// Without suites and tasks.
+    /// A decontamination without suites and tasks.
     pub fn new(thresholds: Thresholds) -> Self {
         Self {
             thresholds,
@@ -117,9 +119,9 @@ impl Decontamination {
         }
     }
 
-    /// Adds a suite to keep clear of, with the traced graphs of its tasks by name, as far as there are any.
+    /// Adds a suite to compare with, and the traced graphs of its tasks by name, if any.
     ///
-    /// Fails where a task of it cannot be read: a suite is kept clear of as a whole or not at all.
+    /// Fails if a task of it cannot be read, so that no suite is compared partially.
     pub fn add_suite(
         &mut self,
         suite: &Suite,
@@ -139,7 +141,7 @@ impl Decontamination {
         Ok(())
     }
 
-    /// What is to be said of a task, without keeping or counting it.
+    /// Checks a task, without keeping or counting it.
     pub fn check(&self, likeness: &Likeness) -> Finding {
         let mut nearest = Vec::new();
         let mut refusal = None;
@@ -166,8 +168,8 @@ impl Decontamination {
         finding.refusal
     }
 
-    /// Checks a task, keeps it if it is not refused, and counts it: of tasks that are alike the first
-    /// stays.
+    /// Checks a task, keeps it if it is not refused, and counts it. Of similar tasks the first is
+    /// kept.
     pub fn admit(&mut self, name: &str, likeness: Likeness) -> Finding {
         let finding = self.check(&likeness);
         self.summary.count(&finding, likeness.has_graph());
@@ -177,10 +179,11 @@ impl Decontamination {
         finding
     }
 
-    /// Checks and counts the rows of a data set in their order, keeps them all, and gives the names and
-    /// refusals of those that are copies: none, where the set was made with the same suites and thresholds.
+    /// Checks and counts the rows of a data set in their order, keeps them all, and returns the
+    /// names and refusals of the copies. There are none if the set was made with the same suites
+    /// and thresholds.
     ///
-    /// Fails where a row is no task.
+    /// Fails if a row is not a task.
     pub fn admit_set(&mut self, set: &DataSet) -> Result<Vec<(String, Refusal)>, TaskError> {
         let mut refused = Vec::new();
         for row in set.rows() {
@@ -194,12 +197,12 @@ impl Decontamination {
         Ok(refused)
     }
 
-    /// How many tasks are kept.
+    /// Number of kept tasks.
     pub fn kept(&self) -> usize {
         self.set.len()
     }
 
-    /// What was found so far.
+    /// The summary so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }

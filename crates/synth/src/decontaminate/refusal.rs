@@ -1,17 +1,17 @@
-//! Why a task is not kept.
+//! Why a task is refused.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// By which measure a task is a copy.
+/// The measure by which a task is a copy.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
-    /// The same operator graph, whatever its shapes.
+    /// An equal operator graph, for any shapes.
     SameGraph,
     /// A source over the threshold.
     Ast,
@@ -19,7 +19,7 @@ pub enum RefusalKind {
     Graph,
 }
 
-/// Of what a task is a copy.
+/// The original of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Copied {
     /// The suite, or `None` for the set itself.
@@ -28,25 +28,25 @@ pub struct Copied {
     pub task: String,
 }
 
-/// Why a task is not kept.
+/// Why a task is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
-    /// By which measure.
+    /// The measure.
     pub kind: RefusalKind,
-    /// Of what it is a copy.
+    /// The original.
     pub copied: Copied,
-    /// How alike the two are by that measure.
+    /// Similarity of the two by that measure.
     pub similarity: f64,
-    /// How alike they may be.
+    /// Maximum similarity allowed.
     pub threshold: f64,
-    /// How alike the sources of the two are.
+    /// Source similarity of the two.
     pub ast: f64,
-    /// How alike the graphs of the two are, where both have one.
+    /// Graph similarity of the two, if both have a graph.
     pub graph: Option<f64>,
 }
 
 impl Refusal {
-    /// In a few words, the same for all refusals of a kind: what refusals are counted by.
+    /// A short reason, equal for all refusals of a kind: refusals are counted by it.
     pub fn reason(&self) -> &'static str {
         match (self.kind, self.copied.suite.is_some()) {
             (RefusalKind::SameGraph, true) => "same graph as a suite's",

@@ -1,4 +1,4 @@
-//! What a whole decontamination found, for a report.
+//! Summary of a decontamination, for a report.
 
 use std::collections::BTreeMap;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use super::{Finding, Histogram, Thresholds};
 
-/// What was found of all tasks that were checked for admission.
+/// Results of all tasks checked for admission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// How alike tasks may be.
+    /// Maximum similarities.
     pub thresholds: Thresholds,
     /// Per suite.
     pub suites: Vec<SuiteSummary>,
     /// Tasks checked.
     pub checked: u64,
-    /// Of those, how many had a traced graph; of the others only the source was compared.
+    /// Checked tasks with a traced graph; for the others only the source was compared.
     pub with_graph: u64,
     /// Tasks kept.
     pub kept: u64,
     /// Tasks refused, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Of every kept task, how alike the nearest source of any suite is.
+    /// Highest source similarity to any suite, over the kept tasks.
     pub kept_ast: Histogram,
-    /// Of every kept task with a graph, how alike the nearest graph of any suite is.
+    /// Highest graph similarity to any suite, over the kept tasks with a graph.
     pub kept_graph: Histogram,
 }
 
-/// What was found against one suite.
+/// Results for one suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteSummary {
     /// Its name.
     pub name: String,
     /// Its tasks.
     pub tasks: u64,
-    /// How many of them had a traced graph.
+    /// Number of its tasks with a traced graph.
     pub with_graph: u64,
-    /// Of every checked task, how alike the nearest source is.
+    /// Highest source similarity, over the checked tasks.
     pub ast: Histogram,
-    /// Of every checked task with a graph, how alike the nearest graph is.
+    /// Highest graph similarity, over the checked tasks with a graph.
     pub graph: Histogram,
 }
 

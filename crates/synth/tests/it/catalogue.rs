@@ -11,7 +11,7 @@ use warpwright_synth::{
 use crate::support::{all_run, torch, transformers};
 
 #[test]
-fn the_committed_catalogues_have_what_they_must() {
+fn committed_catalogues_are_complete() {
     let torch = Catalogue::torch().unwrap();
     assert!(torch.entries.len() >= 250, "{} operators of torch", torch.entries.len());
     let transformers = Catalogue::transformers().unwrap();
@@ -28,7 +28,7 @@ fn the_committed_catalogues_have_what_they_must() {
 }
 
 #[test]
-fn what_everybody_knows_of_operators_was_learnt() {
+fn catalogue_has_known_domains_and_shapes_of_operators() {
     let torch = Catalogue::torch().unwrap();
     let domain = |name: &str| torch.entry(name).unwrap().forms[0].inputs[0].domain;
     assert_eq!(domain("torch.log"), Domain::Positive);
@@ -47,7 +47,7 @@ fn what_everybody_knows_of_operators_was_learnt() {
 }
 
 #[test]
-fn a_broken_or_newer_catalogue_is_a_typed_error() {
+fn malformed_or_newer_catalogue_is_a_typed_error() {
     let good = serde_json::to_value(Catalogue::torch().unwrap()).unwrap();
     let read = |json: &serde_json::Value| Catalogue::from_json(&json.to_string());
     assert!(read(&good).is_ok());
@@ -78,7 +78,7 @@ fn a_broken_or_newer_catalogue_is_a_typed_error() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_typed_errors() {
+fn mismatched_shapes_are_typed_errors() {
     let torch = Catalogue::torch().unwrap();
     let form = &torch.entry("torch.bmm").unwrap().forms[0];
     let of = |shapes: &[&[u64]]| form.outputs(shapes, &Sizes::new()).unwrap_err();
@@ -90,7 +90,7 @@ fn shapes_that_do_not_fit_are_typed_errors() {
 }
 
 #[test]
-fn every_example_of_torch_runs() {
+fn every_torch_example_runs() {
     let torch_catalogue = Catalogue::torch().unwrap();
     all_run(&torch(), &examples(&torch_catalogue));
 }
@@ -98,7 +98,7 @@ fn every_example_of_torch_runs() {
 /// `.cache/model-server` has transformers (`scripts/setup.d/model-server`); so has what
 /// `requirements/synth.lock` makes.
 #[test]
-fn long_every_example_and_form_of_transformers_runs() {
+fn long_every_transformers_example_and_form_runs() {
     let catalogue = Catalogue::transformers().unwrap();
     let miner = transformers();
     all_run(&miner, &examples(&catalogue));
@@ -110,9 +110,9 @@ fn examples(catalogue: &Catalogue) -> Vec<Snippet> {
     catalogue.entries.iter().map(of).collect()
 }
 
-/// Every form at sizes that were never used for learning it: torch is the oracle of shape inference.
+/// Every form at sizes that mining did not use: torch is the oracle of shape inference.
 #[test]
-fn inferred_shapes_are_torchs() {
+fn inferred_shapes_match_torch() {
     all_run(&torch(), &shape_checks(&Catalogue::torch().unwrap(), 2));
 }
 

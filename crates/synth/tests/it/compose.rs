@@ -20,7 +20,7 @@ fn small() -> &'static Grammar {
     &SMALL
 }
 
-/// The proposal and what checks that it gives what was inferred, from every input.
+/// The proposal and code that checks its result shapes against the inferred ones, for every input.
 fn snippet(grammar: &Grammar, plan: &Plan, seed: u64) -> Snippet {
     let proposal = grammar.propose(plan, seed, None).unwrap();
     let shape = grammar.build(plan).unwrap().output().to_vec();
@@ -43,7 +43,7 @@ fn proposals_run_and_give_the_inferred_shapes() {
 }
 
 #[test]
-fn of_a_few_operators_and_one_shape_nothing_else_is_composed() {
+fn restricted_operators_and_shape_are_the_only_ones_used() {
     let library = || Library::new(&[Catalogue::torch().unwrap()]).unwrap();
     let named =
         ["torch.nn.functional.relu", "torch.abs", "torch.add", "torch.amax"].map(str::to_owned);
@@ -83,7 +83,7 @@ fn mutations_run_and_give_the_inferred_shapes() {
 }
 
 #[test]
-fn numbers_of_operators_and_levels_are_spread() {
+fn operator_counts_and_levels_are_diverse() {
     let grammar = grammar(GrammarConfig::default());
     let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
     let mut levels: BTreeMap<u8, usize> = BTreeMap::new();
@@ -104,7 +104,7 @@ fn numbers_of_operators_and_levels_are_spread() {
 }
 
 #[test]
-fn what_a_gpu_cannot_run_or_not_the_same_twice_is_not_composed() {
+fn unsupported_and_nondeterministic_operators_are_never_composed() {
     let unfit = [
         "torch.index_copy",
         "torch.nn.MaxUnpool1d",
@@ -127,7 +127,7 @@ fn what_a_gpu_cannot_run_or_not_the_same_twice_is_not_composed() {
 }
 
 #[test]
-fn a_budget_bounds_the_time_on_a_gpu() {
+fn budget_bounds_the_estimated_gpu_time() {
     for budget in [Budget::fast(), Budget::paper()] {
         let grammar = grammar(GrammarConfig { budget: budget.clone(), ..GrammarConfig::default() });
         for seed in 0..200 {
@@ -142,7 +142,7 @@ fn a_budget_bounds_the_time_on_a_gpu() {
 }
 
 #[test]
-fn a_level_that_is_wished_for_is_given() {
+fn requested_level_is_composed() {
     for (wished, operators) in [(1, 1..=2), (2, 1..=3), (3, 2..=4), (4, 3..=5), (5, 4..=5)] {
         let level = Level::new(wished);
         let grammar = grammar(GrammarConfig {
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
-    fn a_seed_gives_one_proposal_that_is_a_task(seed: u64) {
+    fn seed_determines_a_valid_task(seed: u64) {
         let proposal = small().compose(seed).unwrap();
         prop_assert_eq!(&small().clone().compose(seed).unwrap(), &proposal);
         let facts = proposal.task().facts().unwrap();

@@ -11,7 +11,7 @@ fn workspace() -> PathBuf {
     baked.canonicalize().unwrap_or_else(|_| std::env::current_dir().unwrap())
 }
 
-/// The interpreter that `make setup` made, or the one named.
+/// The interpreter that `make setup` installs, or the one that the environment names.
 pub(crate) fn torch() -> Miner {
     let python = std::env::var_os("WARPWRIGHT_PYTHON")
         .map_or_else(|| workspace().join(".venv/bin/python"), PathBuf::from);

@@ -1,4 +1,4 @@
-//! Numbers and the card.
+//! Statistics and the dataset card.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ fn set() -> DataSet {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_rows() {
+fn statistics_match_the_rows() {
     let set = set();
     let stats = set.stats();
     assert_eq!((stats.rows, stats.combinations, stats.operators.len()), (40, 4, 4));
@@ -51,7 +51,7 @@ fn the_numbers_are_those_of_the_rows() {
 }
 
 #[test]
-fn figures_under_different_fingerprints_are_not_put_together() {
+fn times_under_different_fingerprints_are_not_merged() {
     let mut set = set();
     let mut other = row(99, &["torch.exp"]);
     if let Some(measured) = &mut other.measured {
@@ -65,7 +65,7 @@ fn figures_under_different_fingerprints_are_not_put_together() {
 }
 
 #[test]
-fn a_set_without_rows_has_a_card_too() {
+fn empty_set_has_a_card() {
     let empty = DataSet::default();
     assert_eq!(empty.stats().over_forty_percent, None);
     assert!(card("empty", &empty, None).starts_with("# empty\n\n0 tasks"));
@@ -73,7 +73,7 @@ fn a_set_without_rows_has_a_card_too() {
 }
 
 #[test]
-fn the_card_says_what_the_numbers_say() {
+fn card_shows_the_statistics() {
     let source = |op: &str| {
         format!(
             "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n\

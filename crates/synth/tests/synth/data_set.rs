@@ -1,4 +1,4 @@
-//! The file: what goes in comes out, and what cannot be read is refused for its reason.
+//! The file: written data is read back, and unreadable files are refused with the correct reason.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_written_is_read_again(rows in prop::collection::vec(any_row(), 0..12)) {
+    fn written_set_is_read_back(rows in prop::collection::vec(any_row(), 0..12)) {
         let folder = tempdir().unwrap();
         let path = folder.path().join("set.parquet");
         let written = set(rows);
@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn names_are_unique_whatever_is_pushed(rows in prop::collection::vec(any_row(), 0..30)) {
+    fn pushed_rows_get_unique_names(rows in prop::collection::vec(any_row(), 0..30)) {
         let set = set(rows.clone());
         let mut names: Vec<String> =
             set.rows().iter().map(|row| row.name.to_ascii_lowercase()).collect();
@@ -72,9 +72,9 @@ proptest! {
         prop_assert_eq!(sources.len(), set.rows().len());
     }
 
-    /// Written in as many runs as one likes, the file is that of one run.
+    /// A file written in several runs equals that of one run.
     #[test]
-    fn appending_in_parts_is_appending_at_once(
+    fn appending_in_parts_equals_appending_at_once(
         rows in prop::collection::vec(any_row(), 1..12),
         parts in 1usize..5,
     ) {
@@ -90,9 +90,9 @@ proptest! {
         prop_assert_eq!(DataSet::read(&path).unwrap(), set(rows));
     }
 
-    /// Cut or changed anywhere, a file is refused or read: never a panic that gets out.
+    /// A truncated or changed file is refused or read; no panic escapes.
     #[test]
-    fn a_damaged_file_is_answered(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+    fn damaged_file_never_panics(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
         let folder = tempdir().unwrap();
         let path = folder.path().join("set.parquet");
         set((0..4).map(|n| row(n, &["torch.relu"]))).write(&path).unwrap();
@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn the_columns_are_the_documented_ones() {
+fn columns_match_the_documentation() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     set([row(1, &["torch.relu", "torch.sum"])]).write(&path).unwrap();
@@ -129,9 +129,9 @@ fn the_columns_are_the_documented_ones() {
     assert!(text.contains("head_room: 5.8"), "{text}");
 }
 
-/// `warpwright run` and the others read suites: a data set is one.
+/// A data set is a suite, which `warpwright run` and other commands read.
 #[test]
-fn the_file_is_a_suite_too() {
+fn data_set_file_is_readable_as_a_suite() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     let written = set((1..4).map(|n| row(n, &["torch.relu", "torch.sum"])));
@@ -147,7 +147,7 @@ fn the_file_is_a_suite_too() {
 }
 
 #[test]
-fn the_released_data_set_is_read() {
+fn released_data_set_is_read() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("CUDA-Agent-Ops-6K.parquet");
     let columns: [(&str, &[&str]); 3] = [
@@ -170,7 +170,7 @@ fn the_released_data_set_is_read() {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn newer_format_is_refused_and_unchanged() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     write_table(&path, &[("code", &["import torch"])], Some(r#"{"version":2,"other":true}"#));
@@ -190,7 +190,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 }
 
 #[test]
-fn what_is_not_there_or_no_table_is_said() {
+fn missing_and_non_parquet_files_are_named_in_the_error() {
     let folder = tempdir().unwrap();
     let missing = folder.path().join("none.parquet");
     let error = DataSet::read(&missing).unwrap_err().to_string();
@@ -205,7 +205,7 @@ fn what_is_not_there_or_no_table_is_said() {
 }
 
 #[test]
-fn rows_that_cannot_be_are_refused_by_name() {
+fn invalid_rows_are_refused_by_name() {
     let mut bad = row(1, &["torch.relu"]);
     if let Some(measured) = &mut bad.measured {
         measured.floor_ms = 0.0;
@@ -222,7 +222,7 @@ fn rows_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn other_shares_would_move_rows_and_are_refused() {
+fn appending_with_other_split_shares_is_refused() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     DataSet::append(&path, Shares::new(0.1, 0.2).unwrap(), [row(1, &["torch.relu"])]).unwrap();
@@ -236,7 +236,7 @@ fn other_shares_would_move_rows_and_are_refused() {
 }
 
 #[test]
-fn what_is_taken_out_is_given_and_the_rest_stays_as_it_is() {
+fn removed_rows_are_returned_and_others_unchanged() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     let before = set((0..6).map(|n| row(n, &["torch.relu"])));
@@ -253,7 +253,7 @@ fn what_is_taken_out_is_given_and_the_rest_stays_as_it_is() {
 }
 
 #[test]
-fn two_that_append_at_once_lose_nothing() {
+fn concurrent_appends_lose_no_rows() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("set.parquet");
     std::thread::scope(|scope| {
@@ -273,7 +273,7 @@ fn two_that_append_at_once_lose_nothing() {
 }
 
 #[test]
-fn a_split_is_where_it_was_when_it_was_first_made() {
+fn split_assignment_is_frozen() {
     // Written down once: a change would move the rows of every file there is.
     let shares = Shares::new(0.3, 0.3).unwrap();
     let of = |ops: &[&str]| shares.split_of(&row(1, ops).combination());
@@ -287,9 +287,9 @@ const SPLITS: &str = "train validation validation validation train train train t
     test test train train train train validation train test train train validation train";
 
 proptest! {
-    /// The order of operators and what else is in the set decide nothing; shares are kept.
+    /// The split is independent of the order of operators and of other rows, and the shares hold.
     #[test]
-    fn a_combination_stays_in_its_split(
+    fn combination_always_has_the_same_split(
         ops in prop::collection::vec("[a-z]{1,6}", 0..6),
         keys in prop::collection::vec(any::<u32>(), 6),
         others in prop::collection::vec(prop::collection::vec("[a-z]{1,3}", 0..4), 0..20),
@@ -326,7 +326,7 @@ proptest! {
 }
 
 #[test]
-fn splits_have_their_shares() {
+fn splits_have_the_requested_shares() {
     let shares = Shares::new(0.05, 0.1).unwrap();
     let mut counts = [0_u32; 3];
     for n in 0..20_000 {

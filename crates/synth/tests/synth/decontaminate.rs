@@ -1,4 +1,4 @@
-//! Copies are refused, of suites and of each other; others stay.
+//! Copies of suites and of each other are refused; other tasks are kept.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn against(chains: &[&[usize]]) -> Decontamination {
 }
 
 #[test]
-fn a_copy_of_a_suites_task_is_refused_by_its_graph() {
+fn copy_of_a_suite_task_is_refused_by_its_graph() {
     let found = against(&[&[0, 1, 2], &[3, 4]]);
     let finding = found.check(&of(&[3, 4]));
     let refusal = finding.refusal.expect("a copy");
@@ -62,9 +62,9 @@ fn a_copy_of_a_suites_task_is_refused_by_its_graph() {
     assert!(nearest.ast > 0.999);
 }
 
-/// Written so that the source says little: the graph still does.
+/// The source is disguised; the graph still matches.
 #[test]
-fn a_copy_in_disguise_is_refused_by_its_graph_alone() {
+fn disguised_copy_is_refused_only_by_its_graph() {
     let found = against(&[&[0, 1, 2]]);
     let disguised = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n\
                      \x20       for step in [torch.relu, torch.tanh, torch.sigmoid]:\n            x = step(x)\n\
@@ -76,7 +76,7 @@ fn a_copy_in_disguise_is_refused_by_its_graph_alone() {
 }
 
 #[test]
-fn without_a_graph_the_source_counts_alone() {
+fn without_a_graph_only_the_source_is_compared() {
     let found = against(&[&[0, 1, 2]]);
     let copy = Likeness::of(&source(&[0, 1, 2], 77), None).unwrap();
     let finding = found.check(&copy);
@@ -85,7 +85,7 @@ fn without_a_graph_the_source_counts_alone() {
 }
 
 #[test]
-fn thresholds_are_what_they_are_set_to() {
+fn similarity_thresholds_are_applied() {
     let admits = |ast: f64, graph: f64| {
         let mut found = Decontamination::new(Thresholds { ast, graph });
         let graphs = BTreeMap::from([("task0".to_owned(), self::graph(&[0, 1, 2, 3]))]);
@@ -107,7 +107,7 @@ fn thresholds_are_what_they_are_set_to() {
 }
 
 #[test]
-fn the_first_of_a_kind_stays_and_all_is_counted() {
+fn first_duplicate_is_kept_and_refusals_are_counted() {
     let mut found = against(&[&[0, 1, 2]]);
     assert!(found.admit("first", of(&[5, 6])).refusal.is_none());
     let refusal = found.admit("second", of(&[5, 6])).refusal.unwrap();
@@ -129,7 +129,7 @@ fn the_first_of_a_kind_stays_and_all_is_counted() {
 }
 
 #[test]
-fn a_suite_with_a_broken_task_is_refused_with_its_name() {
+fn suite_with_a_broken_task_is_refused_by_name() {
     let mut broken = suite("bench", &[&[0]]);
     broken.tasks.push(Task::from_source("torn", "class Model(:"));
     let error = Decontamination::new(Thresholds::default())
@@ -140,9 +140,9 @@ fn a_suite_with_a_broken_task_is_refused_with_its_name() {
     assert!(text.contains("torn") && text.contains("syntax error"), "{text}");
 }
 
-/// What a run kept is found free of copies when it is looked at again; with a suite more it is not.
+/// A second check finds no copies in the kept rows. With an additional suite it finds some.
 #[test]
-fn a_set_made_without_copies_is_found_so_again() {
+fn decontaminated_set_passes_a_second_check() {
     let chains: [&[usize]; 6] = [&[0], &[1, 2], &[1, 2], &[3, 4, 5], &[0], &[6]];
     let mut found = against(&[&[6]]);
     let mut set = DataSet::default();
@@ -170,9 +170,9 @@ fn chain() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The oracle compares with every task, in no particular order and leaving none out.
+    /// The oracle compares with every task.
     #[test]
-    fn the_nearest_of_a_suite_is_the_nearest(
+    fn nearest_task_equals_exhaustive_search(
         chains in prop::collection::vec(chain(), 1..25),
         task in chain(),
     ) {
@@ -189,9 +189,9 @@ proptest! {
         prop_assert_eq!(found.refusal.is_some(), ast > 0.9 || graph > 1.0 - 1e-12);
     }
 
-    /// Of what is kept, no two are over a threshold; what is refused is over one with a kept task.
+    /// No two kept tasks exceed a threshold; every refused task exceeds one with a kept task.
     #[test]
-    fn what_is_kept_holds_no_copies(chains in prop::collection::vec(chain(), 1..60)) {
+    fn kept_tasks_have_no_near_duplicates(chains in prop::collection::vec(chain(), 1..60)) {
         let mut found = Decontamination::new(Thresholds::default());
         let mut kept: Vec<Likeness> = Vec::new();
         for (i, chain) in chains.iter().enumerate() {

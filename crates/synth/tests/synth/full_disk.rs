@@ -1,4 +1,4 @@
-//! No space left, or killed: the old file stays.
+//! Full disk or kill: the old file stays.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -37,9 +37,9 @@ fn check_refused(path: &Path, before: &[u8]) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Runs where this user may mount: a real file system of 256 KiB.
+/// Runs if this user may mount: a real file system of 256 KiB.
 #[test]
-fn a_full_file_system_keeps_the_old_file() {
+fn full_file_system_keeps_the_old_file() {
     // A thread has a mount namespace of its own, so nobody else sees the small file system.
     let thread = std::thread::spawn(|| {
         let none = None::<&str>;
@@ -72,9 +72,9 @@ fn child(test: &str, folder: &Path) -> std::process::Command {
     command
 }
 
-/// Runs for everybody: a limit on the size of files, which the kernel enforces in mid-write.
+/// Runs for every user: a file size limit, which the kernel enforces during a write.
 #[test]
-fn a_file_size_limit_keeps_the_old_file() {
+fn file_size_limit_keeps_the_old_file() {
     if let Some(folder) = std::env::var_os(DIR) {
         limited(Path::new(&folder));
         return;
@@ -82,7 +82,7 @@ fn a_file_size_limit_keeps_the_old_file() {
     // The limit counts for a whole process: a process of its own.
     let folder = tempfile::tempdir().unwrap();
     let output =
-        child("full_disk::a_file_size_limit_keeps_the_old_file", folder.path()).output().unwrap();
+        child("full_disk::file_size_limit_keeps_the_old_file", folder.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("went to the end"), "{text}");
@@ -102,9 +102,9 @@ fn limited(folder: &Path) {
     println!("went to the end");
 }
 
-/// The same limit with the signal left as it is: the kernel kills the process in mid-write.
+/// The same limit with the default signal action: the kernel kills the process during a write.
 #[test]
-fn a_kill_in_mid_write_leaves_the_old_file() {
+fn kill_during_a_write_keeps_the_old_file() {
     if let Some(folder) = std::env::var_os(DIR) {
         let path = Path::new(&folder).join("set.parquet");
         let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
@@ -116,7 +116,7 @@ fn a_kill_in_mid_write_leaves_the_old_file() {
     let path = folder.path().join("set.parquet");
     DataSet::append(&path, Shares::default(), large(0, 5)).unwrap();
     let before = fs::read(&path).unwrap();
-    let killed = child("full_disk::a_kill_in_mid_write_leaves_the_old_file", folder.path())
+    let killed = child("full_disk::kill_during_a_write_keeps_the_old_file", folder.path())
         .stdout(std::process::Stdio::null())
         .status()
         .unwrap();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use warpwright_synth::{Measured, Proposal, Provenance, Row, TensorForm};
 use warpwright_task::similarity::{OpGraph, OpNode};
 
-/// A row whose source is not that of another number.
+/// A row whose source is unique to its number.
 pub(crate) fn row(number: u64, ops: &[&str]) -> Row {
     let proposal = Proposal {
         name: format!("task_{number}"),
@@ -41,7 +41,7 @@ pub(crate) fn measured(number: u64) -> Measured {
     }
 }
 
-/// Any row that may be in a set.
+/// Any valid row.
 pub(crate) fn any_row() -> impl Strategy<Value = Row> {
     let time = || prop::num::f64::POSITIVE.prop_filter("a time", |ms| ms.is_finite());
     let forms = || {

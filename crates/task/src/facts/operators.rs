@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_named_is_named() {
+    fn operators_of_a_simple_forward_are_named() {
         let found = forward("z = F.softmax(x * y, dim=-1)\n        return torch.neg(z) + -z");
         let all = ["torch.add", "torch.mul", "torch.neg", "torch.nn.functional.softmax"];
         assert_eq!(found.unwrap(), all);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_off_is_nothing() {
+    fn ambiguous_forward_names_no_operators() {
         for body in [
             "return x.relu()",
             "return self.layer(x)",

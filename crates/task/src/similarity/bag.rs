@@ -113,7 +113,7 @@ mod tests {
     proptest! {
         /// The oracle counts occurrences in maps instead of merging sorted lists.
         #[test]
-        fn coefficients_are_those_of_the_counts(a in bag(), b in bag()) {
+        fn dice_and_jaccard_match_counted_occurrences(a in bag(), b in bag()) {
             let (of_a, of_b) = (counts(&a), counts(&b));
             let common: usize =
                 of_a.iter().map(|(x, n)| *n.min(of_b.get(x).unwrap_or(&0))).sum();
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn the_elements_are_a_set_with_the_bags_jaccard_coefficient(a in bag(), b in bag()) {
+        fn elements_form_a_set_with_the_bags_jaccard_coefficient(a in bag(), b in bag()) {
             let (bag_a, bag_b) = (Bag::from(a), Bag::from(b));
             let set_a: BTreeSet<u64> = bag_a.elements().collect();
             let set_b: BTreeSet<u64> = bag_b.elements().collect();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_operator_has_one_name() {
+    fn spellings_of_an_operator_have_one_name() {
         for full in ["torch.relu", "torch.nn.functional.relu", "torch.Tensor.relu_", "torch.relu_"]
         {
             assert_eq!(operator(full), "relu");

@@ -54,7 +54,7 @@ mod tests {
 
     /// Counted by hand: a leaf has one gram, a node with k children k + 2 and those of its children.
     #[test]
-    fn as_many_grams_as_the_definition_says() {
+    fn number_of_grams_matches_the_definition() {
         assert_eq!(grams(&[leaf("a")]).len(), 1);
         let t1 = tree("a", vec![tree("a", vec![leaf("e"), leaf("b")]), leaf("b"), leaf("c")]);
         // (3 + 2) of the root, (2 + 2) of its first child, 4 leaves.
@@ -64,7 +64,7 @@ mod tests {
     /// Of a(a(e b) b c) and a(a(e b) b x), 9 of 13 are common, counted by hand: the windows (., ., a), (., a, b) of the root, all four windows
     /// of the inner a, leaves e, b and b below the root.
     #[test]
-    fn a_changed_leaf_costs_the_windows_that_hold_it() {
+    fn changed_leaf_changes_only_the_windows_containing_it() {
         let of = |last: &str| {
             let inner = tree("a", vec![leaf("e"), leaf("b")]);
             Bag::from(grams(&[tree("a", vec![inner, leaf("b"), leaf(last)])]))
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn order_of_children_counts_and_order_of_trees_does_not() {
+    fn order_of_children_matters_and_order_of_trees_does_not() {
         let of = |trees: &[Tree]| Bag::from(grams(trees));
         let (ab, ba) =
             (tree("f", vec![leaf("a"), leaf("b")]), tree("f", vec![leaf("b"), leaf("a")]));

@@ -78,17 +78,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn of_any_characters(source in "\\PC{0,200}|(?s).{0,200}") {
+    fn arbitrary_text_is_accepted_or_refused(source in "\\PC{0,200}|(?s).{0,200}") {
         decides(&source);
     }
 
     #[test]
-    fn of_python_pieces(source in pieces()) {
+    fn random_python_fragments_are_accepted_or_refused(source in pieces()) {
         decides(&source);
     }
 
     #[test]
-    fn of_a_good_source_with_a_hole(from in 0..GOOD.len(), length in 0usize..40, with in pieces()) {
+    fn mutated_valid_source_is_accepted_or_refused(from in 0..GOOD.len(), length in 0usize..40, with in pieces()) {
         let to = (from + length).min(GOOD.len());
         decides(&format!("{}{with}{}", &GOOD[..from], &GOOD[to..]));
     }

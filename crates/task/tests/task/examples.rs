@@ -25,7 +25,7 @@ fn every_example_is_a_task_without_warnings() {
 }
 
 #[test]
-fn the_h200_examples_differ_in_their_sizes_only() {
+fn h200_examples_differ_only_in_sizes() {
     let is_size =
         |line: &&str| line.split_once(" = ").is_some_and(|(_, n)| n.parse::<u32>().is_ok());
     let small = Suite::read(&examples()).expect("a suite");

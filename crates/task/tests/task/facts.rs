@@ -1,4 +1,4 @@
-//! What is known of good sources.
+//! Facts read from valid sources.
 
 use insta::assert_snapshot;
 use warpwright_task::{DeviceUse, Facts, InitInputs, Mode, Presence, facts};
@@ -19,7 +19,7 @@ fn with(init: &str, forward: &str) -> String {
     )
 }
 
-/// Warnings in both modes: what is drawn always, and what in train mode besides.
+/// Warnings in both modes: random operators of both modes, and further ones of train mode.
 fn random(init: &str, forward: &str) -> String {
     let facts = read(&with(init, forward));
     let show = |mode| {
@@ -31,7 +31,7 @@ fn random(init: &str, forward: &str) -> String {
 }
 
 #[test]
-fn init_inputs_may_be_absent_where_no_argument_is_needed() {
+fn get_init_inputs_is_optional_without_required_arguments() {
     assert_eq!(read(GOOD).init_inputs, InitInputs::Declared);
     assert_eq!(read(&with("pass", "pass")).init_inputs, InitInputs::Absent);
     let defaults = GOOD
@@ -41,7 +41,7 @@ fn init_inputs_may_be_absent_where_no_argument_is_needed() {
 }
 
 #[test]
-fn what_cannot_be_seen_through_is_accepted() {
+fn unanalysable_model_definition_is_accepted() {
     let rest = "\ndef get_inputs():\n    return []\n";
     for model in [
         "from models import Model",
@@ -65,7 +65,7 @@ fn what_cannot_be_seen_through_is_accepted() {
 }
 
 #[test]
-fn imports_name_what_must_be_installed() {
+fn imports_determine_the_required_packages() {
     let source = format!(
         "from __future__ import annotations\nimport math, os.path\nimport einops\nfrom PIL import Image\n\
          with x:\n    import yaml\n\
@@ -101,7 +101,7 @@ fn imports_name_what_must_be_installed() {
 }
 
 #[test]
-fn devices_asked_for_by_name() {
+fn device_uses_are_found() {
     let facts = read(&with(
         "self.stream = torch.cuda.Stream() if torch.cuda.is_available() else None",
         "x = x.cuda().to('cuda').to(device=torch.device(\"cuda:0\")) + len('cuda device')",
@@ -121,7 +121,7 @@ fn devices_asked_for_by_name() {
 }
 
 #[test]
-fn random_operators_in_forward() {
+fn random_operators_in_forward_are_found() {
     let always = [
         ("pass", "x = x + torch.rand(4)"),
         ("pass", "x = x + torch.randn_like(x)"),
@@ -146,7 +146,7 @@ fn random_operators_in_forward() {
 }
 
 #[test]
-fn dropout_draws_in_train_mode_only() {
+fn dropout_is_random_only_in_train_mode() {
     let train = [
         ("self.drop = nn.Dropout(0.1)", "x = self.drop(x)"),
         ("self.seq = nn.Sequential(nn.Linear(4, 4), nn.Dropout2d(p=0.1))", "x = self.seq(x)"),
@@ -172,7 +172,7 @@ fn dropout_draws_in_train_mode_only() {
 }
 
 #[test]
-fn what_only_initialises_or_never_drops_is_no_warning() {
+fn initialisation_and_disabled_dropout_give_no_warning() {
     for (init, forward) in [
         (
             "self.w = nn.Parameter(torch.randn(4)); nn.init.normal_(self.w); self.w.data.uniform_()",

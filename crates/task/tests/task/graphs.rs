@@ -1,4 +1,4 @@
-//! Operator graphs: what makes two the same.
+//! Equality of operator graphs.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ fn graph(nodes: &[(&str, &[usize])], outputs: &[usize]) -> OpGraph {
 }
 
 #[test]
-fn operands_that_may_change_places_make_no_difference_and_others_do() {
+fn only_commutative_operands_may_be_swapped() {
     let of = |op: &str, first: usize, second: usize| {
         let relu: &[usize] = &[0];
         graph(&[("input", &[]), ("aten.relu.default", relu), (op, &[first, second])], &[2])
@@ -25,7 +25,7 @@ fn operands_that_may_change_places_make_no_difference_and_others_do() {
 }
 
 #[test]
-fn sharing_an_input_is_not_having_two() {
+fn shared_input_differs_from_two_inputs() {
     let shared = graph(&[("input", &[]), ("aten.add.Tensor", &[0, 0])], &[1]);
     let two = graph(&[("input", &[]), ("input", &[]), ("aten.add.Tensor", &[0, 1])], &[2]);
     assert!(!shared.same(&two));
@@ -34,9 +34,9 @@ fn sharing_an_input_is_not_having_two() {
     assert!(!two.same(&weighted));
 }
 
-/// As many nodes of each kind, and every expression the same: only who shares an input differs.
+/// Both graphs have the same nodes and expressions; only the sharing of an input differs.
 #[test]
-fn which_input_is_shared_counts() {
+fn graphs_that_share_different_inputs_differ() {
     let products = |second: [usize; 2]| {
         graph(
             &[
@@ -53,7 +53,7 @@ fn which_input_is_shared_counts() {
 }
 
 #[test]
-fn what_no_result_needs_does_not_count_and_the_results_order_does() {
+fn dead_nodes_are_ignored_and_output_order_matters() {
     let nodes: &[(&str, &[usize])] =
         &[("input", &[]), ("aten.relu.default", &[0]), ("aten.exp.default", &[0])];
     assert!(graph(nodes, &[1]).same(&graph(&nodes[..2], &[1])));
@@ -61,9 +61,9 @@ fn what_no_result_needs_does_not_count_and_the_results_order_does() {
     assert!(!graph(nodes, &[1]).same(&graph(nodes, &[2])));
 }
 
-/// One operator of a long chain changes what is near it, and no more.
+/// Changing one operator of a long chain changes only its neighbourhood.
 #[test]
-fn similarity_falls_with_the_part_that_differs() {
+fn one_changed_operator_lowers_similarity_locally() {
     let chain = |other: usize| {
         let mut nodes = vec![node("input", &[])];
         for i in 0..40 {
@@ -80,7 +80,7 @@ fn similarity_falls_with_the_part_that_differs() {
 }
 
 #[test]
-fn a_reference_to_nothing_is_refused() {
+fn reference_to_a_missing_node_is_refused() {
     let error = OpGraph::new(vec![node("input", &[3])], vec![0]).unwrap_err();
     assert_eq!(error, GraphError::NoSuchNode { index: 3, nodes: 1 });
     let text = r#"{"nodes":[{"op":"input","inputs":[]}],"outputs":[1]}"#;
@@ -88,8 +88,8 @@ fn a_reference_to_nothing_is_refused() {
     assert!(error.contains("node 1, but has 1 nodes"), "{error}");
 }
 
-/// What the tracer prints for a linear layer and an activation, on tensors of `shape`; `views` as it
-/// does where there are more than two axes.
+/// The tracer's output for a linear layer and an activation, on tensors of `shape`; with `views` as
+/// for more than two axes.
 fn trace(shape: &[i64], views: bool, activation: &str) -> String {
     let meta = json!({"shape": shape, "stride": shape, "dtype": "float32"});
     let viewed = if views { "view" } else { "x" };
@@ -119,7 +119,7 @@ fn trace(shape: &[i64], views: bool, activation: &str) -> String {
 }
 
 #[test]
-fn traces_of_other_shapes_are_the_same_graph() {
+fn traces_of_different_shapes_give_the_same_graph() {
     let read = |text: &str| OpGraph::from_trace(text).unwrap();
     let two = read(&trace(&[6, 8], false, "aten.relu.default"));
     let three = read(&format!("a warning\n{}\n", trace(&[2, 3, 8], true, "aten.relu.default")));
@@ -133,7 +133,7 @@ fn traces_of_other_shapes_are_the_same_graph() {
 
 /// ATen has one operator for every convolution.
 #[test]
-fn convolutions_are_told_apart_and_their_sizes_are_not() {
+fn convolution_kinds_differ_and_sizes_are_ignored() {
     let of = |stride: &[i64], transposed: bool, groups: u64| {
         let text = json!({
             "version": 1,
@@ -154,7 +154,7 @@ fn convolutions_are_told_apart_and_their_sizes_are_not() {
 }
 
 #[test]
-fn traces_that_are_none_are_refused_with_a_reason() {
+fn invalid_traces_are_refused_with_a_reason() {
     let refused = OpGraph::from_trace(r#"{"error": "ValueError: no", "hint": "mend it"}"#);
     assert_eq!(
         refused,
@@ -213,10 +213,10 @@ proptest! {
         prop_assert_eq!(original.features(), shuffled.features());
     }
 
-    /// The oracle is another way to the same answer: the expression of the first result, written out.
+    /// The oracle is an independent computation: the expression of the first result, written out.
     /// Where it differs, so must the hash.
     #[test]
-    fn other_expressions_have_other_hashes(a in graphs(), b in graphs()) {
+    fn different_expressions_have_different_hashes(a in graphs(), b in graphs()) {
         let written = |(nodes, outputs): &(Vec<OpNode>, Vec<usize>)| {
             let mut texts: Vec<String> = Vec::new();
             for node in nodes {
@@ -239,14 +239,14 @@ proptest! {
     }
 
     #[test]
-    fn a_graph_survives_being_written_down((nodes, outputs) in graphs()) {
+    fn graph_round_trips_through_json((nodes, outputs) in graphs()) {
         let graph = OpGraph::new(nodes, outputs).unwrap();
         let text = serde_json::to_string(&graph).unwrap();
         prop_assert_eq!(serde_json::from_str::<OpGraph>(&text).unwrap(), graph);
     }
 
     #[test]
-    fn any_text_is_answered(text in "\\PC{0,80}|\\{\"version\": ?1,.{0,80}\\}") {
+    fn any_text_is_parsed_or_refused(text in "\\PC{0,80}|\\{\"version\": ?1,.{0,80}\\}") {
         let _ = OpGraph::from_trace(&text);
     }
 }

@@ -14,7 +14,7 @@ mod starter;
 mod suites;
 mod tables;
 
-/// A source that is a task, to be bent by the tests.
+/// A valid task source, which the tests modify.
 const GOOD: &str = "\
 import torch
 import torch.nn as nn

@@ -14,12 +14,12 @@ fn said(source: &str) -> String {
 }
 
 #[test]
-fn a_good_source_has_no_error() {
+fn valid_source_has_no_error() {
     facts(GOOD).expect("the source is good");
 }
 
 #[test]
-fn syntax_error() {
+fn error_for_a_syntax_error() {
     assert_snapshot!(said(&GOOD.replace("x + self.bias", "(x + self.bias")), @"
     failed to read the task: syntax error at line 14, column 1: Expected `)`, found `def`
       14 | def get_inputs():
@@ -29,7 +29,7 @@ fn syntax_error() {
 }
 
 #[test]
-fn syntax_error_at_the_end_of_the_file() {
+fn error_for_a_syntax_error_at_the_end_of_the_file() {
     assert_snapshot!(said("class Model("), @"
     failed to read the task: syntax error at line 1, column 13: unexpected EOF while parsing
       1 | class Model(
@@ -39,7 +39,7 @@ fn syntax_error_at_the_end_of_the_file() {
 }
 
 #[test]
-fn bad_indentation() {
+fn error_for_bad_indentation() {
     assert_snapshot!(said(&GOOD.replace("        return x + self.bias", "return x + self.bias")), @"
     failed to read the task: syntax error at line 10, column 26: Expected an indented block after function definition
       10 |     def forward(self, x):
@@ -49,7 +49,7 @@ fn bad_indentation() {
 }
 
 #[test]
-fn text_that_is_not_python() {
+fn error_for_text_that_is_not_python() {
     assert_snapshot!(said("version https://git-lfs.github.com/spec/v1\n"), @"
     failed to read the task: syntax error at line 1, column 9: Simple statements must be separated by newlines or semicolons
       1 | version https://git-lfs.github.com/spec/v1
@@ -59,7 +59,7 @@ fn text_that_is_not_python() {
 }
 
 #[test]
-fn a_wide_line_is_cut_round_the_caret() {
+fn wide_line_is_truncated_around_the_caret() {
     let source = format!(
         "x = [{}]\nclass Model: pass\n",
         "1234567890, ".repeat(40) + "?" + &", 5".repeat(99)
@@ -73,13 +73,13 @@ fn a_wide_line_is_cut_round_the_caret() {
 }
 
 #[test]
-fn an_excerpt_cannot_write_to_the_terminal() {
+fn excerpt_has_no_control_characters() {
     let said = said("x = '\u{1b}[31m' ?\t'\u{7}'\n");
     assert!(!said.contains(['\u{1b}', '\u{7}', '\t']), "{said:?}");
 }
 
 #[test]
-fn no_model() {
+fn error_for_a_missing_model() {
     assert_snapshot!(said(&GOOD.replace("class Model", "class Net")), @"
     failed to read the task: it has no class `Model`, only `Net`
     hint: a task is a file with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`; rename the module to `Model`
@@ -87,7 +87,7 @@ fn no_model() {
 }
 
 #[test]
-fn an_empty_file() {
+fn error_for_an_empty_file() {
     assert_snapshot!(said(""), @"
     failed to read the task: it has no class `Model`
     hint: a task is a file with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`; rename the module to `Model`
@@ -95,7 +95,7 @@ fn an_empty_file() {
 }
 
 #[test]
-fn model_is_a_function() {
+fn error_for_a_model_that_is_a_function() {
     assert_snapshot!(said("def Model(x):\n    return x\n"), @"
     failed to read the task: `Model` is a function, not a class, at line 1, column 5
       1 | def Model(x):
@@ -105,7 +105,7 @@ fn model_is_a_function() {
 }
 
 #[test]
-fn no_forward() {
+fn error_for_a_missing_forward() {
     assert_snapshot!(said(&GOOD.replace("def forward", "def forwards")), @"
     failed to read the task: class `Model` has no method `forward`, at line 5, column 7
       5 | class Model(nn.Module):
@@ -115,7 +115,7 @@ fn no_forward() {
 }
 
 #[test]
-fn no_get_inputs() {
+fn error_for_a_missing_get_inputs() {
     assert_snapshot!(said(&GOOD.replace("def get_inputs", "def inputs")), @"
     failed to read the task: it has no function `get_inputs`
     hint: add `def get_inputs(): return [torch.randn(...)]`, the arguments of `forward`
@@ -123,7 +123,7 @@ fn no_get_inputs() {
 }
 
 #[test]
-fn no_get_init_inputs_where_model_needs_arguments() {
+fn error_for_a_missing_get_init_inputs() {
     assert_snapshot!(said(&GOOD.replace("def get_init_inputs", "def init_inputs")), @"
     failed to read the task: `Model` needs the argument `width`, and there is no function `get_init_inputs`, at line 6, column 24
       6 |     def __init__(self, width):
@@ -133,7 +133,7 @@ fn no_get_init_inputs_where_model_needs_arguments() {
 }
 
 #[test]
-fn get_inputs_wants_an_argument() {
+fn error_for_get_inputs_with_a_required_argument() {
     assert_snapshot!(said(&GOOD.replace("get_inputs()", "get_inputs(batch, *, seed=0)")), @"
     failed to read the task: `get_inputs` is called without arguments, but its parameter `batch` has no default, at line 14, column 16
       14 | def get_inputs(batch, *, seed=0):
@@ -143,7 +143,7 @@ fn get_inputs_wants_an_argument() {
 }
 
 #[test]
-fn get_init_inputs_is_async() {
+fn error_for_an_async_get_init_inputs() {
     assert_snapshot!(said(&GOOD.replace("def get_init_inputs", "async def get_init_inputs")), @"
     failed to read the task: `get_init_inputs` is an `async` function, at line 18, column 11
       18 | async def get_init_inputs():
@@ -153,7 +153,7 @@ fn get_init_inputs_is_async() {
 }
 
 #[test]
-fn relative_import() {
+fn error_for_a_relative_import() {
     assert_snapshot!(said(&format!("from .layers import Norm\n{GOOD}")), @"
     failed to read the task: relative import at line 1, column 1
       1 | from .layers import Norm
@@ -163,7 +163,7 @@ fn relative_import() {
 }
 
 #[test]
-fn too_large() {
+fn error_for_an_oversized_source() {
     assert_snapshot!(said(&"# padding\n".repeat(30_000)), @"
     failed to read the task: its 300000 bytes exceed the limit of 262144
     hint: a task is one module's reference; leave weights and data out of the source
@@ -171,7 +171,7 @@ fn too_large() {
 }
 
 #[test]
-fn the_origin_is_named() {
+fn error_names_the_origin_of_the_task() {
     let mut task = Task::from_source("broken", "def");
     task.origin = Some("models/broken.py".into());
     assert_snapshot!(task.facts().expect_err("broken"), @"

@@ -1,9 +1,9 @@
-//! What the index proposes, against comparing all pairs.
+//! The index's proposals, compared with all pairs.
 
 use proptest::prelude::*;
 use warpwright_task::similarity::{Bag, Banding, LshIndex, MinHasher};
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, equal in every run.
 fn numbers(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed;
     move || {
@@ -25,7 +25,7 @@ fn pair(size: usize, common: usize, seed: u64) -> (Bag, Bag) {
     (bag(), bag())
 }
 
-/// The share of pairs with a Dice coefficient of `common / 100` that is proposed.
+/// The proposed share of pairs with a Dice coefficient of `common / 100`.
 fn proposed(common: usize, pairs: u64) -> f64 {
     let found = (0..pairs).filter(|&seed| {
         let (a, b) = pair(100, common, seed * 7919 + common as u64);
@@ -37,7 +37,7 @@ fn proposed(common: usize, pairs: u64) -> f64 {
 }
 
 #[test]
-fn the_banding_for_the_papers_threshold_is_the_documented_one() {
+fn banding_for_the_papers_threshold_matches_the_documentation() {
     let banding = Banding::for_dice(0.9);
     assert_eq!((banding.bands, banding.rows), (20, 6));
     for dice in [0.5, 0.7, 0.8, 0.9, 0.95, 1.0] {
@@ -49,7 +49,7 @@ fn the_banding_for_the_papers_threshold_is_the_documented_one() {
 
 /// Measured shares against `1 - (1 - J^r)^b`: five standard errors of 2,000 pairs.
 #[test]
-fn pairs_are_proposed_as_often_as_the_curve_says() {
+fn proposal_rate_matches_the_lsh_curve() {
     let banding = Banding::for_dice(0.9);
     for common in [40, 60, 70, 80, 90, 95] {
         let dice = common as f64 / 100.0;
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_bag_is_always_found(features in prop::collection::vec(any::<u64>(), 0..50)) {
+    fn identical_bag_is_always_found(features in prop::collection::vec(any::<u64>(), 0..50)) {
         let bag = Bag::from(features);
         let mut index = LshIndex::for_dice(0.9);
         index.add(&bag);

@@ -14,7 +14,7 @@ fn nested(before: &str, middle: &str, after: &str) -> String {
 }
 
 #[test]
-fn deep_nesting_in_a_task_is_walked() {
+fn deeply_nested_task_is_analysed() {
     for (before, middle, after) in [
         ("-", "1", ""),
         ("(", "1", ")"),
@@ -40,7 +40,7 @@ fn deep_nesting_in_a_task_is_walked() {
 }
 
 #[test]
-fn deep_nesting_that_is_not_python_is_refused() {
+fn deeply_nested_invalid_python_is_refused() {
     for source in [
         nested("[", "1", ""),
         nested("(", "", ""),

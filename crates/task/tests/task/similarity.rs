@@ -1,4 +1,4 @@
-//! How alike sources are: what is abstracted, and what is not.
+//! Similarity of sources: which differences are ignored, and which are not.
 
 use proptest::prelude::*;
 use warpwright_task::TaskErrorKind;
@@ -45,7 +45,7 @@ class Model(nn.Module):
         return x
 "#;
 
-/// The same, as somebody would write it who wants it to look new.
+/// The same task, disguised.
 const DISGUISED: &str = r"
 from torch import nn
 import torch as t
@@ -66,7 +66,7 @@ class Model(nn.Module):
 ";
 
 #[test]
-fn names_constants_and_spelling_make_no_difference() {
+fn names_constants_and_spelling_are_ignored() {
     // `torch.randn(32, 1, 1)` has three constants where the other has one: all else is the same.
     let one_size = DISGUISED.replace("(WIDTH, 1, 1)", "(WIDTH)");
     assert!(is_one(alike(PLAIN, &one_size)), "{}", alike(PLAIN, &one_size));
@@ -75,7 +75,7 @@ fn names_constants_and_spelling_make_no_difference() {
 }
 
 #[test]
-fn one_operator_is_one_however_it_is_called() {
+fn spellings_of_an_operator_are_equal() {
     for (a, b) in [
         ("return F.relu(x)", "return x.relu()"),
         ("return torch.relu(x)", "x.relu_()\nreturn x"),
@@ -90,7 +90,7 @@ fn one_operator_is_one_however_it_is_called() {
 }
 
 #[test]
-fn other_operators_are_not_alike() {
+fn different_operators_lower_similarity() {
     for (a, b, most) in [
         ("return torch.relu(x)", "return torch.sigmoid(x)", 0.3),
         ("return torch.relu(torch.tanh(x))", "return torch.tanh(torch.relu(x))", 0.8),
@@ -103,9 +103,9 @@ fn other_operators_are_not_alike() {
     }
 }
 
-/// A model that only holds a block is what the block is; what it does not use is no part of it.
+/// A model that only wraps a block equals the block; unused code is ignored.
 #[test]
-fn what_the_model_uses_counts_and_nothing_else() {
+fn unused_code_is_ignored() {
     let with_block = |operator: &str, unused: &str| {
         format!(
             "import torch\nfrom torch import nn\n\
@@ -122,7 +122,7 @@ fn what_the_model_uses_counts_and_nothing_else() {
 }
 
 #[test]
-fn the_order_of_modules_in_forward_counts() {
+fn order_of_modules_in_forward_matters() {
     let ordered = |first: &str, second: &str| {
         format!(
             "from torch import nn\nclass Model(nn.Module):\n    def __init__(self, n):\n\
@@ -135,7 +135,7 @@ fn the_order_of_modules_in_forward_counts() {
 }
 
 #[test]
-fn what_is_no_task_is_refused_as_everywhere() {
+fn invalid_task_is_refused_as_in_other_functions() {
     let kind = |source: &str| *AstProfile::of(source).unwrap_err().kind;
     assert!(matches!(kind("class Model(:"), TaskErrorKind::Syntax { .. }));
     assert!(matches!(kind("class Net: pass"), TaskErrorKind::NoModel { .. }));
@@ -147,7 +147,7 @@ fn what_is_no_task_is_refused_as_everywhere() {
 }
 
 #[test]
-fn a_source_as_deep_as_one_may_be_is_read() {
+fn source_nested_to_the_size_limit_is_read() {
     let room = warpwright_task::MAX_SOURCE_BYTES - 300;
     for (open, middle, close) in [
         ("(", "x", ")"),
@@ -189,7 +189,7 @@ fn written(statements: &[(usize, bool)], name: &str, constant: u32, nested: bool
 
 proptest! {
     #[test]
-    fn renaming_constants_and_nesting_never_matter(
+    fn renaming_constants_and_nesting_never_change_similarity(
         statements in statements(),
         name in "[a-w][a-z]{0,6}_v",
         constant in 0u32..5000,
@@ -207,9 +207,9 @@ proptest! {
         prop_assert_eq!(similarity.to_bits(), alike(&b, &a).to_bits());
     }
 
-    /// `Unreadable` would be a panic caught on its way.
+    /// `Unreadable` would be a caught panic.
     #[test]
-    fn any_text_is_answered(source in crate::arbitrary::pieces()) {
+    fn any_text_is_profiled_or_refused(source in crate::arbitrary::pieces()) {
         if let Err(error) = AstProfile::of(&source) {
             prop_assert!(!matches!(*error.kind, TaskErrorKind::Unreadable), "{source:?}");
         }

@@ -42,7 +42,7 @@ fn fingerprint(suite: &Path) -> String {
 }
 
 #[test]
-fn the_starter_suite_is_frozen() {
+fn starter_suite_is_unchanged() {
     let found = fingerprint(&starter());
     assert_eq!(
         found, FROZEN,
@@ -53,7 +53,7 @@ fn the_starter_suite_is_frozen() {
 }
 
 #[test]
-fn the_starter_suite_has_three_levels_of_sound_tasks() {
+fn starter_suite_has_three_levels_of_valid_tasks() {
     let suite = Suite::read(&starter()).expect("a suite");
     assert_eq!(suite.name, "starter-1");
     let of_level = |level| suite.tasks.iter().filter(|t| t.level == Some(level)).count();
@@ -71,7 +71,7 @@ fn the_starter_suite_has_three_levels_of_sound_tasks() {
 }
 
 #[test]
-fn no_two_tasks_of_the_starter_suite_are_named_or_written_alike() {
+fn starter_tasks_have_distinct_names_and_sources() {
     let suite = Suite::read(&starter()).expect("a suite");
     // Without level and number, which `Suite::read` makes unique whatever the rest is.
     let bare = |name: &str| name.splitn(3, ['-', '_']).last().map(str::to_owned);

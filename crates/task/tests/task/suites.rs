@@ -35,7 +35,7 @@ fn said(folder: &TempDir, error: &ReadError) -> String {
 }
 
 #[test]
-fn one_file() {
+fn one_file_is_read_as_a_task() {
     let folder = folder(&["rms_norm.py"]);
     let path = folder.path().join("rms_norm.py");
     let task = Task::read(&path).expect("a task");
@@ -50,7 +50,7 @@ fn one_file() {
 }
 
 #[test]
-fn a_folder_in_natural_order() {
+fn folder_is_read_in_natural_order() {
     let folder = folder(&[
         "10_c.py",
         "2_b.py",
@@ -65,7 +65,7 @@ fn a_folder_in_natural_order() {
 }
 
 #[test]
-fn a_kernelbench_checkout() {
+fn kernelbench_checkout_is_read() {
     let files = [
         "KernelBench/level1/10_b.py",
         "KernelBench/level1/9_a.py",
@@ -96,13 +96,13 @@ fn suite_json_sets_name_and_mode() {
 }
 
 #[test]
-fn names_that_differ_by_case_only_are_told_apart() {
+fn names_that_differ_only_by_case_are_made_unique() {
     let folder = folder(&["Relu.py", "relu.py", "relu-2.py"]);
     assert_eq!(names(&Suite::read(folder.path()).expect("a suite")), ["Relu", "relu-2", "relu-3"]);
 }
 
 #[test]
-fn bad_paths_are_named() {
+fn error_names_the_bad_path() {
     let folder = folder(&["models/a.py", "models/b.py", "table.csv", "empty/_skipped.py"]);
     write(folder.path(), "large.py", &"#".repeat(MAX_SOURCE_BYTES + 1));
     fs::write(folder.path().join("latin1.py"), b"# caf\xe9\n").expect("write");

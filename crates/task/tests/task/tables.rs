@@ -40,14 +40,14 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_byte_order_mark_before_the_first_row_is_no_part_of_it() {
+fn byte_order_mark_before_the_first_row_is_skipped() {
     let row = json!({"code": GOOD, "name": "marked"});
     assert_eq!(read(&format!("\u{feff}{row}\n{row}\n")).len(), 2);
     assert!(refused(&format!("{row}\n\u{feff}{row}\n")).contains("row 2"));
 }
 
 #[test]
-fn jsonl_keeps_what_it_knows() {
+fn known_jsonl_columns_are_read() {
     let rows = [
         json!({"code": GOOD, "ops": ["torch.add", "torch.relu"], "data_source": "synth", "extra": {"x": 1}}),
         json!({"code": GOOD, "name": "my task", "level": 3, "ops": null, "mode": "train", "split": "test"}),
@@ -66,7 +66,7 @@ fn jsonl_keeps_what_it_knows() {
 }
 
 #[test]
-fn operators_are_read_in_every_form_that_data_sets_have() {
+fn operators_are_read_in_every_data_set_format() {
     let ops = |value: Value| read(&json!({"code": GOOD, "ops": value}).to_string())[0].ops.clone();
     let two = Some(vec!["nn.Conv2d".to_owned(), "nn.ReLU".to_owned()]);
     assert_eq!(ops(json!(["nn.Conv2d", "nn.ReLU"])), two);
@@ -88,7 +88,7 @@ fn names_are_made_unique_and_safe() {
 }
 
 #[test]
-fn bad_rows_are_named() {
+fn error_names_the_bad_row() {
     let good = json!({"code": GOOD});
     assert_snapshot!(refused(&format!("{good}\n{{\"code\": ")), @r#"
     failed to read a suite from TABLE: row 2: EOF while parsing a value at line 1 column 9
@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn parquet_and_jsonl_mean_the_same(
+    fn parquet_and_jsonl_give_equal_tasks(
         rows in prop::collection::vec(
             ("\\PC{0,40}", prop::collection::vec("[a-z.]{1,8}", 0..4), prop::option::of("\\PC{0,8}"), 0i64..256),
             1..8,
@@ -230,7 +230,7 @@ proptest! {
 }
 
 #[test]
-fn a_parquet_file_without_code_names_its_columns() {
+fn error_for_parquet_without_code_names_its_columns() {
     let folder = tempdir().expect("a temporary folder");
     let path = folder.path().join("other.parquet");
     let schema = Arc::new(
@@ -248,7 +248,7 @@ fn a_parquet_file_without_code_names_its_columns() {
 }
 
 #[test]
-fn what_is_not_parquet_is_refused() {
+fn non_parquet_file_is_refused() {
     let folder = tempdir().expect("a temporary folder");
     let path = folder.path().join("pointer.parquet");
     fs::write(&path, "version https://git-lfs.github.com/spec/v1\n").expect("write");
@@ -259,7 +259,7 @@ fn what_is_not_parquet_is_refused() {
 }
 
 #[test]
-fn a_damaged_parquet_file_is_an_error_and_no_panic() {
+fn damaged_parquet_file_never_panics() {
     let folder = tempdir().expect("a temporary folder");
     let path = folder.path().join("tasks.parquet");
     let rows: Vec<_> =

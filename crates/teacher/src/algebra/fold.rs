@@ -43,7 +43,7 @@ impl Rewriter {
         None
     }
 
-    /// What a node is as an affine function, if nobody else uses it.
+    /// A node as an affine function, if it has no other user.
     fn affine_of(&mut self, id: NodeId) -> Option<Affine> {
         if !self.used_once(id) {
             return None;
@@ -128,7 +128,8 @@ impl Rewriter {
         out
     }
 
-    /// The heavy node with scaled weights, plus the shift. A shift alone stays what it was.
+    /// The heavy node with scaled weights, plus the shift. Without a scale the weights are
+    /// unchanged.
     fn build(&mut self, id: NodeId, affine: &Affine) -> NodeId {
         let Some(scale) = affine.scale else { return id };
         let heavy = self.graph.node(affine.heavy).clone();

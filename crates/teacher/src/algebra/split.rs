@@ -14,25 +14,26 @@ use crate::heavy::{DEPTH, Product, SplitProduct, offset_of};
 use crate::index::numel;
 use crate::ir::{Bound, Fun, Graph, NodeId, Op, axes};
 
-/// Terms per second of cuBLAS, in float32 and in TF32, on large products on an H200 (measured: 51 and
-/// 350 to 420 times 10^12 operations). Only their ratio matters, and it is like that wherever this
-/// form is used.
+/// Operations per second of cuBLAS on large products on an H200, in float32 and in TF32 (measured:
+/// 51 and 350 to 420 times 10^12). Only their ratio matters; it is similar on all devices that use
+/// this form.
 const FLOAT32: f64 = 51e12;
 const TF32: f64 = 350e12;
-/// Bytes per second of its memory.
+/// Memory bandwidth in bytes per second.
 const MEMORY: f64 = 4e12;
-/// Seconds of a call beside its work.
+/// Overhead of a call in seconds.
 const CALL: f64 = 8e-6;
-/// A product is taken apart where that is expected to take at most this share of the time, ...
+/// A product is split if the parts are expected to take at most this share of the time.
 const MAYBE: f64 = 1.05;
-/// ... and the first version has such products where all of them together take at most this.
+/// The first version uses split products if all of them together take at most this share.
 const LIKELY: f64 = 0.85;
 /// Rows and columns of the tile that one multiprocessor works on.
 const TILE: i64 = 128;
-/// Smallest matrices for which tensor cores are worth it, and the elements of 16 bytes.
+/// Smallest dims for which tensor cores are worth it, and the number of elements in 16 bytes.
 const LEAST: i64 = 64;
 const ALIGNED: i64 = 4;
-/// Most terms of a product whose parts are joined: their sums are cut off three times as often.
+/// Maximum depth of a product with joined parts: tensor cores truncate its sums three times as
+/// often.
 const JOINED: i64 = 512;
 
 /// A graph with products split into parts.
@@ -43,7 +44,7 @@ pub(crate) struct Apart {
     pub(crate) likely: bool,
 }
 
-/// The graph with large products taken apart; `None` if there are none.
+/// The graph with large products split into parts; `None` if it has none.
 pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
     let weights = constant::weights_of(old);
     let mut graph = Graph::default();
@@ -91,13 +92,13 @@ pub(crate) fn split_products(old: &Graph, processors: i64) -> Option<Apart> {
 struct Cost {
     /// In float32.
     whole: f64,
-    /// In the better of the two forms in parts, and which that is.
+    /// In the faster of the two split forms, and which one that is.
     apart: f64,
     joined: bool,
 }
 
-/// Operands come with whether they are fixed: those are taken apart beforehand. `None` for products
-/// that tensor cores do not take well.
+/// Each operand comes with a flag: whether it is fixed and can be split in advance. `None` for
+/// products that do not suit tensor cores.
 fn cost(product: &Product, operands: [(NodeId, bool); 2], processors: i64) -> Option<Cost> {
     let &Product { m, n, k, .. } = product;
     if m.min(n) < LEAST || k < LEAST || [m, n, k].iter().any(|side| side % ALIGNED != 0) {
@@ -142,7 +143,7 @@ fn joined(graph: &mut Graph, of: &Product, args: [NodeId; 2]) -> (SplitProduct, 
     (SplitProduct { of, joined: true }, args)
 }
 
-/// The high part of an operand three times along `dim`, but for place `low`, where its low part is.
+/// The high part of an operand three times along `dim`, with the low part at position `low`.
 fn beside(graph: &mut Graph, arg: NodeId, dim: usize, low: i64) -> NodeId {
     let shape = graph.shape(arg).to_vec();
     let rank = shape.len();
@@ -181,8 +182,8 @@ fn beside(graph: &mut Graph, arg: NodeId, dim: usize, low: i64) -> NodeId {
     graph.push(&name, op, wide, DType::F32)
 }
 
-/// High and low part of an operand. Below a view that repeats or turns elements, so that the parts
-/// lie in memory as the operand does.
+/// High and low part of an operand. The split goes below a view that repeats or transposes
+/// elements, so that the parts have the operand's memory layout.
 fn parts(graph: &mut Graph, arg: NodeId) -> [NodeId; 2] {
     let node = graph.node(arg).clone();
     if let Op::View { src, map } = node.op

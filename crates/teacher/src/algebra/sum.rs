@@ -24,7 +24,7 @@ impl Rewriter {
         self.pushed(src, &dims)
     }
 
-    /// The sum of `node` over `dims`, if a product disappears by that.
+    /// The sum of `node` over `dims`, if that eliminates a product.
     fn pushed(&mut self, node: NodeId, dims: &[usize]) -> Option<NodeId> {
         if !self.used_once(node) {
             return None;
@@ -74,8 +74,8 @@ impl Rewriter {
         }
     }
 
-    /// A reshape between the sum and what is summed, e.g. `[b, s, n]` of `[b * s, n]`: the last dim
-    /// is the same on both sides and is what is summed.
+    /// A reshape between the sum and its operand, e.g. `[b, s, n]` of `[b * s, n]`: both sides have
+    /// the same last dim, and the sum runs over it.
     fn through_view(
         &mut self,
         src: NodeId,

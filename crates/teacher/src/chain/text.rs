@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{AT_ONCE, Call, aligned};
 use crate::ir::{Graph, NodeId};
 
-/// What the file is written from.
+/// The contents of the file.
 pub(super) struct Text<'c> {
     pub(super) graph: &'c Graph,
     pub(super) calls: &'c [Call],
@@ -25,7 +25,7 @@ impl Text<'_> {
         nodes.iter().enumerate().map(parameter).collect()
     }
 
-    /// The file; with the bytes of inputs and results, one that replays a graph.
+    /// The file's text. With the sizes of inputs and results, it captures and replays a CUDA graph.
     pub(super) fn file(&self, launches: &[String], work: i64, copied: Option<&Vec<i64>>) -> String {
         let held = self.parameters(self.held, 'w', true);
         let given = self.parameters(self.given, 'x', true);
@@ -205,7 +205,7 @@ int replay(Model& m, const void* const* given, void* const* results, char* work,
     }
 }
 
-/// Functions that take the addresses of weights; the first forgets what was held before.
+/// Functions that receive the addresses of weights; the first one clears the earlier addresses.
 fn hold(held: &[(String, String)], replays: bool) -> String {
     let mut out = String::new();
     let parts = held.len().div_ceil(AT_ONCE).max(1);

@@ -2,8 +2,8 @@
 
 use crate::program::Files;
 
-/// Takes one from bounds: the last iteration, the last block, or the last element is left out. Of the places that
-/// there are each is taken once.
+/// Subtracts one from bounds, so that the last iteration, block or element is skipped. Each bound
+/// is changed at most once.
 pub(super) fn break_bounds(files: &mut Files, numbers: &[u64]) {
     let mut places: Vec<(String, usize, usize)> = Vec::new();
     for (path, text) in files.iter().filter(|(path, _)| is_kernel(path)) {
@@ -26,8 +26,8 @@ pub(super) fn break_bounds(files: &mut Files, numbers: &[u64]) {
     }
 }
 
-/// Gives a value the name of another that is declared in the same kernel: one is declared twice then, and one not
-/// at all. Models from scratch make this mistake more than any other.
+/// Declares a value under the name of another value of the same kernel: one name is declared twice,
+/// and one is undefined. Models trained from scratch make this mistake most often.
 pub(super) fn misname(files: &mut Files, number: u64) {
     let kernels = files.iter().filter(|(path, _)| is_kernel(path));
     let names: Vec<_> = kernels.map(|(path, text)| (path.clone(), declared(text))).collect();
@@ -46,8 +46,8 @@ pub(super) fn misname(files: &mut Files, number: u64) {
     }
 }
 
-/// Where the names of float values stand that are declared in the one block that declares the most: of others
-/// that are alike, each is its own.
+/// Positions of float declarations in the block that declares the most of them: identical names in
+/// other blocks are different variables.
 fn declared(text: &str) -> Vec<(usize, usize)> {
     const BEFORE: &str = "const float ";
     let mut blocks: Vec<Vec<(usize, usize)>> = vec![vec![]];
@@ -73,7 +73,8 @@ pub(super) fn is_kernel(path: &str) -> bool {
     path.strip_suffix(".cu").is_some()
 }
 
-/// Where numbers of at least two stand that bound a loop (`< 512;`), elements (`>= 512)`) or blocks (`<<<512,`).
+/// Positions of numbers of at least two that bound a loop (`< 512;`), elements (`>= 512)`) or
+/// blocks (`<<<512,`).
 fn bounds(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for before in ["< ", ">= ", "<<<"] {

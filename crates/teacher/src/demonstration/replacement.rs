@@ -1,9 +1,10 @@
 //! The shortest edit (old and new lines) that turns one text into another.
 
-/// Lines that are replaced, at most.
+/// Maximum number of replaced lines.
 const MOST: usize = 3;
 
-/// What to replace, which stands in `old` once, and what with; none where more than few lines differ.
+/// The text to replace, which occurs once in `old`, and its replacement; `None` if more than a few
+/// lines differ.
 pub(super) fn of(old: &str, new: &str) -> Option<(String, String)> {
     let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let same = before.iter().zip(&after).take_while(|(a, b)| a == b).count();

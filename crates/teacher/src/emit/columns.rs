@@ -2,8 +2,8 @@
 //!
 //! Each thread takes a few neighbouring rows and walks along them, so that a warp (or the host's
 //! vector unit) reads consecutive memory at every step. Where that would leave a GPU idle, several
-//! threads of a block share a row and combine what they found. The same form does scans: the running
-//! value is there at every element, for whatever follows it.
+//! threads of a block share a row and combine their partial results. Scans use the same form: the
+//! running value is available at every element to later operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -247,7 +247,7 @@ fn widest(inner: &[i64]) -> Option<usize> {
     (0..inner.len()).max_by_key(|d| inner[*d]).filter(|d| inner[*d] > 1)
 }
 
-/// Combines what the threads of a row have found.
+/// Combines the partial results of the threads of a row.
 fn together(acc: &Accumulator, along: i64) -> Vec<String> {
     if along == 1 {
         return vec![];
@@ -272,7 +272,7 @@ fn lane_loop(lines: &[String]) -> Vec<String> {
     out
 }
 
-/// What depends on the row alone, for all lanes.
+/// Statements that depend on the row alone, for all lanes.
 fn row_lines(e: &mut Emitter<'_>) -> Vec<String> {
     let (mut out, lines) = e.take_lines();
     if !lines.is_empty() {

@@ -1,7 +1,7 @@
 //! Kernels without reductions: one thread computes a few neighbouring elements of every output.
 //!
-//! Used on the GPU. On the cpu device elementwise work is a row program with one thread per row
-//! (`rows.rs`), because an inner loop of the compiler's own is what it vectorises best.
+//! Used on the GPU. On the cpu device, elementwise work is a row program with one thread per row
+//! (`rows.rs`): the host compiler vectorises its inner loop best.
 
 use super::scalar::to_storage;
 use super::{Buffer, Emitter, KernelFile, Lanes, address, prelude};
@@ -32,7 +32,8 @@ pub(crate) struct ElementTune {
     pub(crate) streaming: bool,
     /// 0: one pass of blocks over the data; else this many blocks loop over it.
     pub(crate) persistent_blocks: i64,
-    /// The last elements first: what the kernel before has just touched is still in the cache.
+    /// Process the last elements first: the previous kernel's most recent data is still in the
+    /// cache.
     pub(crate) backwards: bool,
 }
 
@@ -142,7 +143,7 @@ pub(crate) fn mentions(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == name)
 }
 
-/// The kernel's parameter list: what it reads, then what it writes.
+/// The kernel's parameter list: inputs, then outputs.
 pub(crate) fn parameters(e: &Emitter<'_>, outs: &[(NodeId, String)]) -> String {
     let reads = e
         .reads

@@ -110,7 +110,7 @@ impl Emitter<'_> {
         self.define(name, &at.print(false), DType::I64)
     }
 
-    /// One of two values, of which only the one that is wanted is computed.
+    /// Selects one of two values and computes only the selected one.
     fn guarded(
         &mut self,
         node: NodeId,
@@ -182,8 +182,8 @@ impl Emitter<'_> {
         Ok((value?, lines))
     }
 
-    /// Half-precision values are carried in float, which only makes results better, except where a
-    /// function jumps: there, and at casts to half that the model asks for, they are rounded.
+    /// Half-precision values are carried in float, which only improves accuracy. They are rounded
+    /// before discontinuous functions and at casts to half that the model requests.
     fn rounded(&self, f: Fun, arg: NodeId, value: &Value, to: DType) -> Option<Value> {
         let narrow = |t: DType| matches!(t, DType::F16 | DType::BF16);
         let round = |t: DType| {

@@ -3,7 +3,7 @@
 use crate::index::{self, Expr, numel, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, reduction_index};
 
-/// Which elements form a row: a shape and the dims that are reduced.
+/// The elements of a row: a shape and the reduced dims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) shape: Vec<i64>,
@@ -35,7 +35,7 @@ impl Frame {
         reduction_index(self.shape.len(), &self.dims, &outer, &inner)
     }
 
-    /// Index in a shape with as many elements, in the same row-major order.
+    /// Index in a shape with the same number of elements, in the same row-major order.
     pub(crate) fn index_in(&self, shape: &[i64], row: &Expr, col: &Expr) -> Vec<Expr> {
         let at = self.index(row, col);
         if shape == self.shape {

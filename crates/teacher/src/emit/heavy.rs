@@ -34,7 +34,7 @@ impl<'a> HeavyContext<'a> {
         Emitter::new(self.graph, self.buffers)
     }
 
-    /// Says that the heavy node at `index` is worth `value` in the emitter's innermost scope.
+    /// Sets the heavy node's value at `index` to `value` in the emitter's innermost scope.
     pub(crate) fn bind(&self, emitter: &mut Emitter<'_>, index: &[Expr], value: Value) {
         emitter.bind(self.node, index, value);
     }

@@ -1,11 +1,11 @@
-//! Reductions computed where their value is used: too short for a kernel, or a part of a warp, of
-//! their own.
+//! Reductions computed where their value is used, because they are too short for a kernel or a part
+//! of a warp.
 
 use super::{Accumulator, Emitter, Scope, Value};
 use crate::index::{self, Expr};
 use crate::ir::{NodeId, ReduceKind, reduction_index};
 
-/// Reductions in place over at most so many elements are written out.
+/// In-place reductions over at most this many elements are unrolled.
 const MOST_UNROLLED: i64 = 4;
 
 impl Emitter<'_> {
@@ -62,8 +62,8 @@ impl Emitter<'_> {
         Ok(self.lasting(name, result))
     }
 
-    /// A reduction over very few elements, element by element: neighbours in memory then are one
-    /// load, and what other expressions need of them is not computed twice.
+    /// A reduction over very few elements, unrolled: neighbours in memory become one load, and
+    /// other expressions reuse the loaded elements.
     fn unrolled_reduction(
         &mut self,
         name: &str,

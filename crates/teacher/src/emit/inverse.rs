@@ -13,8 +13,9 @@ use crate::index::Expr;
 use crate::ir::{Fun, NodeId, Op, apply_all};
 
 impl Emitter<'_> {
-    /// Whether a function that jumps at whole numbers is applied to a quotient: there the last digit
-    /// of a division by a number, which often comes out whole, decides.
+    /// Whether a function that is discontinuous at whole numbers is applied to a quotient. There
+    /// the last digit of a division by a number matters, because the quotient is often a whole
+    /// number.
     pub(super) fn jumps_after(&self, quotient: NodeId) -> bool {
         self.graph.nodes.iter().any(|n| match &n.op {
             Op::Map { f, args } => {
@@ -36,8 +37,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The inverse of `value`, which is `divisor` at `index`, if it is a number, the same for all
-    /// lanes, or known in an outer scope than `level`, where the division stands.
+    /// The inverse of `value`, which is `divisor` at `index`, if it is a number, equal in all
+    /// lanes, or known in a scope outside `level`, the scope of the division.
     pub(super) fn inverse(
         &mut self,
         quotient: NodeId,

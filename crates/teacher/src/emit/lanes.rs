@@ -32,14 +32,14 @@ impl Lanes {
         shared.then(|| index.iter().map(|e| replace(e, &start)).collect())
     }
 
-    /// If the lanes lie side by side and aligned in memory, and move as vectors: the offset of
-    /// lane 0.
+    /// The offset of lane 0, if the lanes are contiguous and aligned in memory and are accessed as
+    /// vectors.
     pub(crate) fn vector_base(&self, offset: &Expr) -> Option<Expr> {
         if self.vector { self.base(offset) } else { None }
     }
 
-    /// The same where the lanes are a loop over neighbours: the offset of lane 0, to which the lane
-    /// is added. It spares every lane the divisions in the offset.
+    /// The same for lanes in a loop over neighbours: the offset of lane 0, to which the lane is
+    /// added. This saves every lane the divisions in the offset.
     pub(crate) fn linear_base(&self, offset: &Expr) -> Option<Expr> {
         if self.linear { self.base(offset) } else { None }
     }

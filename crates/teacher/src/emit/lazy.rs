@@ -1,8 +1,8 @@
-//! Lazy selections: where one side of a selection by position is a number, the other side is
-//! computed only if it is selected.
+//! Lazy selections: if one side of a selection by position is a number, the other side is computed
+//! only if it is selected.
 //!
-//! Causal masks are such selections. Neighbouring threads mostly agree on them, so that whole warps
-//! skip the work; where they do not, a branch costs little more than computing both sides.
+//! Causal masks are such selections. Neighbouring threads mostly select the same side, so whole
+//! warps skip the work. In other warps a branch costs little more than computing both sides.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ impl Emitter<'_> {
             }
     }
 
-    /// Whether a node takes a function of many instructions, of loads and numbers only.
+    /// Whether a node uses an expensive function and reads only loads and numbers.
     fn is_dear(&self, node: NodeId) -> bool {
         let (mut stack, mut seen) = (vec![node], BTreeSet::new());
         let mut many = false;

@@ -156,8 +156,8 @@ impl Emitter<'_> {
         self.is_known_before_lanes(e).then_some(first)
     }
 
-    /// A bound's expression at lane 0, if lanes that count up from there are all inside or all outside:
-    /// it and the bound are multiples of their number.
+    /// A bound's expression at lane 0, if all lanes from there are inside or all are outside: the
+    /// expression and the bound are multiples of the number of lanes.
     pub(super) fn bound_before_lanes(&self, e: &Expr, bound: &Bound) -> Option<Expr> {
         let lanes = self.lanes.as_ref()?;
         let multiples = bound.low % lanes.width == 0 && bound.high % lanes.width == 0;
@@ -175,7 +175,8 @@ impl Emitter<'_> {
         known
     }
 
-    /// A vector load under conditions that all lanes agree on: before their loop, under the same.
+    /// A vector load under conditions that are equal in all lanes; it is placed before the lane
+    /// loop, under the same conditions.
     fn guarded_load(&mut self, node: NodeId, offset: &Expr, level: usize) -> Option<String> {
         let lanes = self.lanes.as_ref().filter(|_| level > self.element_scope)?;
         let (base, width) = (lanes.vector_base(offset)?, lanes.width);
@@ -270,7 +271,7 @@ impl Emitter<'_> {
         Some((start, width, k))
     }
 
-    /// Whether a tensor's first element stands where a vector access may: an input can be a slice
+    /// Whether a tensor's first element is aligned for a vector access: an input can be a slice
     /// that begins anywhere in its storage.
     fn is_aligned(&self, node: NodeId, width: i64) -> bool {
         let Op::Leaf(leaf) = &self.graph.node(node).op else { return true };

@@ -1,13 +1,13 @@
 //! From planned kernels to CUDA C++.
 //!
 //! [`Emitter`] turns "the value of node `n` at index `i`" into statements. It works on demand and
-//! remembers: asking twice for the same node at the same index gives the same variable. Views cost
+//! caches values: a second request for the same node and index gives the same variable. Views cost
 //! nothing, because they only change the index. The kernel templates (`elementwise`, `rows`,
-//! `columns`, `scans`) declare loop variables, bind what they have accumulated, ask for the values
-//! they store, and lay out the loops.
+//! `columns`, `scans`) declare loop variables, bind accumulated values, request the values they
+//! store, and lay out the loops.
 //!
-//! Statements land in the outermost scope that knows all variables of the index, so what depends on
-//! the row alone is computed once per row.
+//! Statements go to the outermost scope that knows all variables of the index, so values that
+//! depend on the row alone are computed once per row.
 
 mod accumulator;
 pub(crate) mod columns;
@@ -76,7 +76,7 @@ struct Scope {
     /// Short rows loaded whole in this scope, by their first element.
     packs: HashMap<(NodeId, Expr), String>,
     vars: BTreeSet<String>,
-    /// Kept values that this scope has read, by name: nodes can share a value.
+    /// Kept values that this scope has read, by name; several nodes can share a value.
     again: HashMap<String, Value>,
     /// Values are arrays over the lanes: this scope's statements stand in a lane loop.
     lane_arrays: bool,
@@ -102,25 +102,26 @@ pub(crate) struct Emitter<'g> {
     /// Those values by their name in the lane loop, and their inverses.
     shared_values: HashMap<String, String>,
     shared_inverses: HashMap<String, String>,
-    /// Conditions around the statements being written, before the lane loop where all lanes agree.
+    /// Conditions around the current statements, evaluated before the lane loop if they are equal
+    /// in all lanes.
     guards: Vec<Option<String>>,
     guarded_loads: HashMap<String, String>,
     /// Indices loaded inside the lane loop: no vector load may depend on them.
     lane_picks: BTreeSet<String>,
     lanes: Option<Lanes>,
-    /// The outermost scope that statements go to. In a row program that is the row's: with a single
-    /// row no index mentions it, yet its reductions are known only there.
+    /// The outermost scope that receives statements. In a row program that is the row's scope: with
+    /// a single row no index mentions it, yet its reductions are known only there.
     pub(crate) base_level: usize,
     /// Which scope is the element scope of `lanes`.
     element_scope: usize,
-    /// Values of earlier passes by key, and those that later passes requested.
+    /// Values of earlier passes by key, and the values that later passes requested.
     earlier: HashMap<Key, (String, DType)>,
     pub(crate) kept: BTreeMap<String, DType>,
     /// How a kept value is spelled, e.g. `[it][j]`.
     pub(crate) keep_index: String,
     /// Parameters of the kernel in order of first use.
     pub(crate) reads: Vec<NodeId>,
-    /// Identifiers in use, and by stem how many were made.
+    /// Identifiers in use, and the number of identifiers per stem.
     names: BTreeSet<String>,
     next: BTreeMap<String, u32>,
     params: BTreeMap<NodeId, String>,
@@ -157,8 +158,8 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// An identifier not used before in this kernel, called as this is without its number: the first is `mul`, the
-    /// next `mul_1`. Whoever writes a kernel from its beginning knows each when it comes.
+    /// An unused identifier with this stem: the first is `mul`, the next `mul_1`. The names are
+    /// thus predictable for anyone who writes a kernel from its beginning.
     pub(crate) fn fresh(&mut self, base: &str) -> String {
         let stem = stem(base);
         let next = self.next.entry(stem.to_owned()).or_default();
@@ -171,7 +172,7 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// That very identifier, if it was not used before.
+    /// Exactly this identifier, if it is unused.
     fn exactly(&mut self, name: &str) -> String {
         if self.names.insert(name.to_owned()) { name.to_owned() } else { self.fresh(name) }
     }
@@ -233,7 +234,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// Statements, with what later passes want kept written to its array on the way.
+    /// Statements, with stores of the values that later passes keep.
     pub(crate) fn with_kept(&self, lines: &[Line]) -> Vec<String> {
         let mut out = Vec::new();
         for l in lines {
@@ -248,7 +249,7 @@ impl<'g> Emitter<'g> {
         out
     }
 
-    /// Arrays of kept values that these statements fill and that were not declared yet.
+    /// Arrays of kept values that these statements fill and that are not yet declared.
     pub(crate) fn to_declare(
         &self,
         lines: &[Line],
@@ -264,7 +265,7 @@ impl<'g> Emitter<'g> {
             .collect()
     }
 
-    /// Says what a node is worth at an index, in the innermost scope.
+    /// Sets a node's value at an index in the innermost scope.
     pub(crate) fn bind(&mut self, node: NodeId, index: &[Expr], value: Value) {
         if let Some(scope) = self.scopes.last_mut() {
             scope.memo.insert((node, index.to_vec()), value);
@@ -278,7 +279,7 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// The brace after which a variable set in a block has its value.
+    /// The closing brace of the block that sets a variable.
     fn end(&mut self, name: &str, dtype: DType) {
         if let Some(scope) = self.scopes.last_mut() {
             let defines = Some((name.to_owned(), dtype));
@@ -317,7 +318,8 @@ impl<'g> Emitter<'g> {
         self.define_as(name, text, dtype)
     }
 
-    /// Introduces one in a lane loop that has the name which the same value had in an earlier one.
+    /// Introduces a variable in a lane loop under the name that the same value had in an earlier
+    /// loop.
     fn define_again(&mut self, name: &str, text: &str, dtype: DType) -> Value {
         let Some(scope) = self.scopes.last() else { return Value::new(name, dtype) };
         if let Some(read) = scope.again.get(name) {

@@ -8,7 +8,7 @@ use super::rows::RowProgram;
 use crate::dtype::DType;
 use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind};
 
-/// Rows from this length on; shorter ones are kept in registers between passes.
+/// Minimum row length; shorter rows are kept in registers between passes.
 const LONG: i64 = 8192;
 
 /// A sum of exponentials in the pass of its maximum.
@@ -16,11 +16,11 @@ const LONG: i64 = 8192;
 pub(crate) struct Online {
     pub(crate) sum: NodeId,
     pub(crate) maximum: NodeId,
-    /// What is subtracted is 0 where the maximum is infinite, as in `logsumexp`.
+    /// Subtract 0 if the maximum is infinite, as in `logsumexp`.
     pub(crate) guarded: bool,
 }
 
-/// The program with such sums moved forward.
+/// The program with such sums moved to the pass of their maximum.
 pub(crate) fn merge(program: &RowProgram, graph: &Graph) -> RowProgram {
     let mut out = program.clone();
     if program.frame.cols() < LONG {
@@ -77,7 +77,7 @@ fn function(graph: &Graph, node: NodeId) -> Option<(Fun, &[NodeId])> {
     }
 }
 
-/// What a node is a view of.
+/// The node under a node's views.
 fn source(graph: &Graph, node: NodeId) -> NodeId {
     match &graph.node(node).op {
         Op::View { src, .. } => source(graph, *src),
@@ -86,13 +86,13 @@ fn source(graph: &Graph, node: NodeId) -> NodeId {
 }
 
 impl Online {
-    /// Takes in an element.
+    /// Adds an element.
     pub(crate) fn update(name: &str, element: &str) -> String {
         format!("add_exponential({name}_high, {name}, {element});")
     }
 
-    /// From a thread's sum to the row's, once the row's `maximum` is known; `reduce` adds what the
-    /// threads of a row have.
+    /// Converts a thread's sum to the row's, once the row's `maximum` is known; `reduce` adds the
+    /// sums of the row's threads.
     pub(crate) fn finish(self, name: &str, maximum: &str, reduce: &str) -> Vec<String> {
         let other = if self.guarded {
             format!("({maximum} > 0.0f ? INFINITY : 0.0f)")

@@ -1,13 +1,13 @@
 //! Row programs: reductions over rows with everything around them fused in.
 //!
-//! A row is what is reduced together; [`Frame`] says which elements of which tensors form row `r`.
-//! The program is a sequence of passes over the row. Each pass accumulates the reductions whose
-//! inputs are known by then; the last one stores. Softmax has three passes (maximum, sum of
-//! exponentials, quotient), RMSNorm two.
+//! A row is a set of elements that are reduced together; [`Frame`] says which elements of which
+//! tensors form row `r`. The program is a sequence of passes over the row. Each pass accumulates
+//! the reductions whose inputs are known by then; the last one stores. Softmax has three passes
+//! (maximum, sum of exponentials, quotient), RMSNorm two.
 //!
-//! A row is handled by a part of a warp, a warp or a block on the GPU, with its elements kept in registers between
-//! passes where they fit, and by a single thread on the cpu device, whose inner loops the host
-//! compiler vectorises.
+//! On the GPU, a part of a warp, a warp or a block handles a row, and keeps its elements in
+//! registers between passes if they fit. On the cpu device, a single thread handles a row, and the
+//! host compiler vectorises its inner loops.
 
 mod layout;
 
@@ -31,7 +31,7 @@ pub(crate) struct RowProgram {
     pub(crate) frame: Frame,
     /// Reductions by pass.
     pub(crate) passes: Vec<Vec<NodeId>>,
-    /// Reductions that do not wait for one that they need.
+    /// Reductions computed in the pass of a reduction that they depend on.
     pub(crate) online: Vec<Online>,
     /// Stored once per row.
     pub(crate) row_stores: Vec<NodeId>,
@@ -51,7 +51,7 @@ pub(crate) struct RowTune {
     /// Keep elements between passes, rather than load and compute them again.
     pub(crate) keep: bool,
     pub(crate) streaming: bool,
-    /// The last rows first: what the kernel before has just touched is still in the cache.
+    /// Process the last rows first: the previous kernel's most recent data is still in the cache.
     pub(crate) backwards: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,

@@ -2,8 +2,8 @@
 //!
 //! Accurate math functions only: the judge's strict tolerance is a small multiple of eager's own
 //! error, so nothing here may rely on fast-math intrinsics. The one exception is a float32 division
-//! of at most two units in the last place, as compiled baselines use it; not where a function that
-//! jumps follows (`inverse.rs`).
+//! with an error of at most two units in the last place, which compiled baselines also use. It is
+//! not used before a discontinuous function (`inverse.rs`).
 
 use crate::dtype::DType;
 use crate::ir::Fun;
@@ -15,9 +15,9 @@ pub(crate) struct Value {
     pub(crate) text: String,
     /// Register type.
     pub(crate) dtype: DType,
-    /// The number, where it is one: literals adapt to the type they meet.
+    /// The number, if the value is a literal; literals take the type of the other operand.
     pub(crate) literal: Option<f64>,
-    /// Smallest and largest value of an integer, where they are known.
+    /// Smallest and largest value of an integer, if known.
     pub(crate) range: Option<(i64, i64)>,
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn narrow_range(f: Fun, args: &[Value]) -> Option<(i64, i64)> {
     (range.0 > i64::from(i32::MIN) && range.1 < i64::from(i32::MAX)).then_some(range)
 }
 
-/// A number takes the type of the tensor it meets, unless it is a float among integers.
+/// A number takes the type of the tensor it is combined with, unless it is a float among integers.
 fn meeting_type(args: &[Value]) -> DType {
     let tensors = args.iter().filter(|a| a.literal.is_none()).map(|a| a.dtype);
     let met = tensors.reduce(DType::promote);

@@ -1,8 +1,9 @@
 //! Scans on the GPU: running sums, products and log-sum-exps, with everything around them fused in.
 //!
 //! Several threads share a row. They take a tile of it, each a few consecutive elements: every
-//! thread combines its own, the threads exchange what they have, and each goes over its elements
-//! once more with what comes before them. The row's running value goes from tile to tile.
+//! thread combines its own elements, the threads exchange their partial results, and each passes
+//! over its elements again with the prefix before them. The row's running value is carried from
+//! tile to tile.
 //!
 //! | neighbours in memory | threads of a row | rows of a block |
 //! |---|---|---|
@@ -36,8 +37,8 @@ pub(crate) struct ScanTune {
     pub(crate) vec: i64,
 }
 
-/// The type of the running value, its neutral element, the functor that combines two of them, how an
-/// element becomes one, and the value it stands for.
+/// The type of the running value, its neutral element, the functor that combines two of them, the
+/// conversion of an element to one, and its result.
 struct Running {
     register: String,
     identity: String,

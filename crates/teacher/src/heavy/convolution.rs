@@ -48,7 +48,7 @@ impl Convolution {
             && self.padding.iter().all(|p| *p == 0)
     }
 
-    /// Whether some tap of some output lies outside of the input.
+    /// Whether some tap of some output is outside the input.
     fn leaves_input(&self) -> bool {
         self.transposed
             || (0..self.rank()).any(|d| {
@@ -67,7 +67,7 @@ impl Convolution {
         out
     }
 
-    /// Once per block: where the window of each column starts.
+    /// Statements that compute, once per block, where the window of each column starts.
     fn windows(&self) -> Vec<String> {
         let [_, height, width] = Self::three(&self.output, 1);
         let (stride, padding) = (Self::three(&self.stride, 1), Self::three(&self.padding, 0));
@@ -221,14 +221,15 @@ impl HeavyOp for Convolution {
             at
         };
         let purpose = format!(
-            "{} of {} -> {}: kernel {:?}, stride {:?}, padding {:?}, dilation {:?}, {groups} group(s).",
+            "{} of {} -> {}: kernel {kernel:?}, stride {stride:?}, padding {padding:?}, \
+             dilation {dilation:?}, {groups} group(s).",
             if self.transposed { "Transposed convolution" } else { "Convolution" },
             self.channels_in,
             self.channels_out,
-            self.kernel,
-            self.stride,
-            self.padding,
-            self.dilation,
+            kernel = self.kernel,
+            stride = self.stride,
+            padding = self.padding,
+            dilation = self.dilation,
         );
         tile::emit(
             context,

@@ -8,7 +8,7 @@ use crate::emit::{Emitter, HeavyContext, KernelFile};
 use crate::index::numel;
 use crate::ir::NodeId;
 
-/// One handle for all files of the library: each handle has its own workspace.
+/// One handle for all files of the library, because each handle has its own workspace.
 const HANDLE: &str = "// The handle that all files of this library share.
 inline cublasHandle_t shared_cublas() {
   static cublasHandle_t handle = [] {
@@ -24,7 +24,7 @@ inline cublasHandle_t shared_cublas() {
 
 /// The parameters of a launcher that calls a library.
 pub(super) struct Signature {
-    /// Every buffer, in order: what is read, then what is written.
+    /// Every buffer, in order: inputs, then outputs.
     pub(super) nodes: Vec<NodeId>,
     /// `const float* x, float* out`.
     pub(super) text: String,
@@ -141,7 +141,7 @@ impl Signature {
     }
 }
 
-/// `CUDA_R_32F` and so on, with the type that sums are kept in.
+/// `CUDA_R_32F` and so on, with the accumulation type.
 fn types(dtype: DType) -> Result<(&'static str, &'static str, &'static str), String> {
     Ok(match dtype {
         DType::F32 => ("CUDA_R_32F", "CUBLAS_COMPUTE_32F", "float"),
@@ -179,14 +179,14 @@ pub(crate) struct Call {
     /// Positions among the stacks.
     pub(crate) a: usize,
     pub(crate) b: usize,
-    /// How many terms one call of the library sums, if not all.
+    /// Number of terms that one library call sums; `None` for all.
     pub(crate) depth: Option<i64>,
-    /// Whether the result is added to what is there. A product of several calls does that.
+    /// Whether the result is added to the output. A product of several calls needs this.
     pub(crate) adds: bool,
 }
 
-/// Writes the file of a product; `stacks` are the operands' memory, or that of parts of them. `how`
-/// is said in its first line.
+/// Writes the file of a product; `stacks` are the memory of the operands or of their parts. `how`
+/// is added to the file's first line.
 pub(crate) fn emit(
     op: &Product,
     context: &HeavyContext<'_>,
@@ -288,7 +288,7 @@ pub(crate) fn emit(
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))
 }
 
-/// What BLAS calls a matrix that is transposed or not, and its leading dimension.
+/// BLAS's letter for a transposed or plain matrix, and its leading dimension.
 fn letter(blas: Option<(bool, i64)>) -> Option<(&'static str, i64)> {
     blas.map(|(turned, lead)| (if turned { "CUBLAS_OP_T" } else { "CUBLAS_OP_N" }, lead))
 }

@@ -80,7 +80,7 @@ fn list(values: &[i64]) -> String {
     format!("{{{}}}", text.join(", "))
 }
 
-/// cuDNN wants at least two spatial dims.
+/// Spatial dims padded to at least two, which cuDNN requires.
 fn spatial(values: &[i64], fill: i64) -> Vec<i64> {
     if values.len() == 1 { vec![fill, values[0]] } else { values.to_vec() }
 }
@@ -114,7 +114,7 @@ inline cudaError_t shared_workspace(size_t bytes, void** out) {
 ";
 
 /// Begins a launcher: the handle on the stream, the plan, the workspace. `plan` are the statements
-/// that have it made at the first call; `bytes` is its field with the size of the workspace.
+/// that create the plan at the first call; `bytes` is its field with the workspace size.
 pub(super) fn launcher(name: &str, signature: &str, plan: &str, bytes: &str) -> String {
     format!(
         "extern \"C\" int {name}_launcher({signature}, cudaStream_t stream) {{
@@ -127,14 +127,14 @@ pub(super) fn launcher(name: &str, signature: &str, plan: &str, bytes: &str) -> 
     )
 }
 
-/// Elements from which on cuDNN takes no tensor.
+/// cuDNN takes tensors of fewer elements than this.
 const MOST_ELEMENTS: i64 = 1 << 31;
 
-/// Bytes of workspace that an algorithm may take.
+/// Maximum workspace of an algorithm in bytes.
 const WORKSPACE: i64 = 1 << 30;
 
-/// Into how many calls a batch goes so that each has tensors that cuDNN takes and, if that is possible,
-/// operands of which two copies fit the workspace.
+/// Number of calls into which a batch is divided, so that cuDNN takes each call's tensors and, if
+/// possible, two copies of the operands fit the workspace.
 fn parts(op: &Convolution, bytes: i64) -> Result<i64, String> {
     let (x, y) = (numel(&op.shape_of(0)), numel(&op.shape_of(2)));
     let taken = |p: &i64| op.batch % p == 0 && x.max(y) / p < MOST_ELEMENTS;
@@ -145,7 +145,7 @@ fn parts(op: &Convolution, bytes: i64) -> Result<i64, String> {
     found.ok_or_else(|| "a convolution with images of 2^31 elements or more".to_owned())
 }
 
-/// Writes the file of a convolution of these: input and weights.
+/// Writes the file of a convolution of input and weights.
 pub(crate) fn emit(
     op: &Convolution,
     context: &HeavyContext<'_>,
@@ -345,14 +345,17 @@ cudnnStatus_t make_plan(cudnnHandle_t handle) {{
     body.push("}".to_owned());
     let what = if op.transposed { "Transposed convolution" } else { "Convolution" };
     let purpose = format!(
-        "{what} by cuDNN: {} -> {} channels, kernel {:?}, {} group(s).",
-        op.channels_in, op.channels_out, op.kernel, op.groups
+        "{what} by cuDNN: {} -> {} channels, kernel {kernel:?}, {} group(s).",
+        op.channels_in,
+        op.channels_out,
+        op.groups,
+        kernel = op.kernel
     );
     Ok(signature.file(context, &purpose, "cudnn.h", &follow, &body))
 }
 
-/// The calls of a launcher: for each part of the batch the fused one, if there is one and it runs for
-/// the algorithm, or the plain one.
+/// The calls of a launcher, one per part of the batch: the fused call if it exists and the
+/// algorithm supports it, else the plain call.
 fn calls(parts: i64, fused: Option<&str>, plain: &str) -> String {
     match (parts, fused) {
         (1, None) => format!("  status = {plain};"),

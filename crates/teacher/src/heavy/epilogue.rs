@@ -13,7 +13,7 @@ pub(crate) enum Raw {
     /// The buffer of a stored node: the heavy node's own, or one that the epilogue then overwrites
     /// element by element.
     Store(NodeId),
-    /// Memory of its own.
+    /// Separate scratch memory.
     Scratch,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
     Ok(Epilogue { text, args, raw })
 }
 
-/// First lines of a heavy kernel's file: what it is, and what follows in the same kernel.
+/// First lines of a heavy kernel's file: its operator, and the operations fused after it.
 pub(crate) fn comment(context: &HeavyContext<'_>, purpose: &str) -> String {
     let graph = context.graph;
     let mut names: Vec<&str> = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn comment(context: &HeavyContext<'_>, purpose: &str) -> String {
     format!("{purpose}\nFollowed by {}.", names.join(", "))
 }
 
-/// Whether a node's dims are numbered like another's: the same number of elements.
+/// Whether two nodes have the same number of elements, so that their indices correspond.
 pub(crate) fn as_many(context: &HeavyContext<'_>, a: NodeId, b: NodeId) -> bool {
     numel(context.graph.shape(a)) == numel(context.graph.shape(b))
 }

@@ -12,7 +12,7 @@ pub(crate) struct Operand {
     pub(crate) offset: Expr,
 }
 
-/// Strides a node has, or will have when it is put into memory: row-major but for model inputs.
+/// Strides of a node in memory: those of a model input, else row-major.
 fn strides(graph: &Graph, node: NodeId) -> Vec<i64> {
     match &graph.node(node).op {
         Op::Leaf(leaf) => leaf.strides.clone(),
@@ -20,7 +20,7 @@ fn strides(graph: &Graph, node: NodeId) -> Vec<i64> {
     }
 }
 
-/// What a view reads, and where; a node that is no view reads itself.
+/// The node that a view reads, and the offset; a node that is not a view reads itself.
 pub(crate) fn offset_of(graph: &Graph, arg: NodeId) -> (NodeId, Expr) {
     match &graph.node(arg).op {
         Op::View { src, map } => (*src, index::dot(map, &strides(graph, *src))),
@@ -44,7 +44,7 @@ pub(crate) fn locate(context: &HeavyContext<'_>, position: usize) -> Result<Oper
     Ok(Operand { buffer: *src, offset: index::dot(map, &buffer.strides) })
 }
 
-/// The beginning of an operand whose elements are contiguous.
+/// The start of an operand whose elements are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) buffer: NodeId,
@@ -53,14 +53,14 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of an operand of this shape, if its elements lie so and cuDNN, whose kernels load
-    /// 16 bytes at a time, can begin there.
+    /// The place of an operand of this shape, if its elements are contiguous and its start is
+    /// aligned for cuDNN, whose kernels load 16 bytes at a time.
     pub(super) fn of(operand: &Operand, shape: &[i64]) -> Option<Self> {
         let start = start_of(&operand.offset, shape)?;
         Some(Self { buffer: operand.buffer, start })
     }
 
-    /// Its address, where the buffer has this name.
+    /// The address, for a buffer of this name.
     pub(super) fn address(self, name: &str) -> String {
         address(name, &Expr::constant(self.start))
     }
@@ -74,8 +74,7 @@ pub(super) fn start_of(offset: &Expr, shape: &[i64]) -> Option<i64> {
     (start >= 0 && start % 8 == 0 && contiguous).then_some(start)
 }
 
-/// Whether a node is in memory without anybody computing it again, so that reading it often is
-/// only reading.
+/// Whether a node is in memory, so that repeated reads do not recompute it.
 pub(crate) fn is_memory(graph: &Graph, node: NodeId) -> bool {
     match &graph.node(node).op {
         Op::Leaf(_) | Op::Heavy { .. } | Op::Scan { .. } | Op::Reduce { inline: false, .. } => true,
@@ -119,8 +118,8 @@ impl Stack {
         forward.then_some(stack)
     }
 
-    /// How BLAS would name one matrix: whether its columns are what is contiguous, and the distance
-    /// between lines. `None` if neither dim is contiguous, or lines overlap.
+    /// One matrix in BLAS terms: whether its columns are contiguous, and the distance between
+    /// lines. `None` if neither dim is contiguous, or lines overlap.
     pub(crate) fn blas(&self, rows: i64, cols: i64) -> Option<(bool, i64)> {
         match (rows, cols) {
             (1, 1) => Some((false, 1)),

@@ -8,7 +8,7 @@ use crate::index::Expr;
 use crate::ir::{Graph, NodeId, axis};
 use crate::plan::Products;
 
-/// Most launches that a product with a two-level batch may need on a GPU: beyond that a copy of the
+/// Maximum number of launches of a product with a two-level batch on a GPU. Beyond it, copying the
 /// operand is cheaper.
 const MOST_LAUNCHES: i64 = 8;
 
@@ -35,8 +35,7 @@ impl Product {
     }
 }
 
-/// How to split a batch so that most operands can be read where they are. `offsets` come with rows
-/// and columns.
+/// Splits a batch so that most operands can be read in place. `offsets` come with rows and columns.
 pub(crate) fn split_batch(batch: i64, offsets: &[(Expr, i64, i64)]) -> (i64, i64) {
     let fits = |split: (i64, i64)| {
         let regular = |(e, rows, cols): &&(Expr, i64, i64)| {
@@ -147,7 +146,7 @@ impl HeavyOp for Product {
     }
 }
 
-/// Whether a memory operand that is no view can be read as it is.
+/// Whether an operand in memory that is not a view can be read in place.
 pub(crate) fn reads_in_place(graph: &Graph, op: &Product, position: usize, arg: NodeId) -> bool {
     op.takes_view(position, &offset_of(graph, arg).1)
 }

@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(1) {name}_kernel(
         body
     }
 
-    /// Statements that bring feature `j` of the state one step further.
+    /// Statements that advance feature `j` of the state by one step.
     fn step(&self, tanh: &str) -> String {
         let gate = |g: i64| format!("from_input[{g} * kHidden + j]");
         let rest = |g: i64| format!("from_state[{g} * kHidden + j]");

@@ -7,7 +7,7 @@ use super::cudnn;
 use super::recurrence::{Cell, Recurrence, Weights};
 use crate::dtype::DType;
 
-/// What the launcher's parameters are called.
+/// Names of the launcher's parameters.
 pub(super) struct Call<'a> {
     pub(super) name: &'a str,
     /// Its parameters, without the stream.

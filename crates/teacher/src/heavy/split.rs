@@ -1,19 +1,20 @@
-//! A float32 product as products on TF32 tensor cores: as exact, and on some devices twice as fast.
+//! Float32 products as products on TF32 tensor cores: equally accurate, and on some devices twice
+//! as fast.
 //!
-//! Each operand is the sum of two numbers of TF32, `x = h + l + r` with `|r| <= 2^-22 |x|`
-//! (`algebra/split.rs`), and `a b = h_a h_b + l_a h_b + h_a l_b + ...`, where the rest is below a
-//! float32's own rounding. Products of TF32 numbers are exact in float32. Tensor cores cut their sums
-//! off instead of rounding them, so an error grows with the number of terms: the large product is
-//! summed in float32 every [`DEPTH`] terms, the small ones are 2^-11 of it and need not be. Where
-//! there are few terms, passing over the result once per call costs more than the products: then
-//! the parts lie beside each other, and one call sums all three. The idea
-//! is that of CUTLASS's example 27 (`ampere_3xtf32_fast_accurate_tensorop_gemm`) and of Ootomo and
-//! Yokota, "Recovering single precision accuracy from Tensor Cores", IJHPCA 2022.
+//! Each operand is the sum of two TF32 numbers, `x = h + l + r` with `|r| <= 2^-22 |x|`
+//! (`algebra/split.rs`), and `a b = h_a h_b + l_a h_b + h_a l_b + ...`, where the rest is below
+//! float32's own rounding. Products of TF32 numbers are exact in float32. Tensor cores truncate
+//! their sums instead of rounding them, so the error grows with the number of terms. The large
+//! product is therefore summed in float32 every [`DEPTH`] terms; the small ones are 2^-11 of it and
+//! need not be. With few terms, passing over the result once per call costs more than the products.
+//! Then the parts are concatenated, and one call sums all three products. The idea is that of
+//! CUTLASS's example 27 (`ampere_3xtf32_fast_accurate_tensorop_gemm`) and of Ootomo and Yokota,
+//! "Recovering single precision accuracy from Tensor Cores", IJHPCA 2022.
 //!
-//! Measured on an H200 (`docs/results/kernelbench-split-matmul.csv`): 2.0 to 2.2 times as
-//! fast as cuBLAS's float32 on products that are large on all sides; the largest error is 0.5 to 2.5
-//! times that of cuBLAS's float32. The form with parts side by side was only looked at with torch's
-//! products, before it was written: 2.0 to 4.8 times the error.
+//! Measured on an H200 (`docs/results/kernelbench-split-matmul.csv`): 2.0 to 2.2 times as fast as
+//! cuBLAS's float32 on products that are large on all sides. The largest error is 0.5 to 2.5 times
+//! that of cuBLAS's float32. The concatenated form was only tried with torch's products, before it
+//! was implemented: 2.0 to 4.8 times the error.
 
 use super::operand::{Stack, locate};
 use super::product::Product;
@@ -22,7 +23,7 @@ use crate::emit::{HeavyContext, KernelFile};
 use crate::index::Expr;
 use crate::ir::{Graph, NodeId};
 
-/// Terms that tensor cores add up before a rounded sum takes over.
+/// Number of terms that tensor cores add before a rounded sum takes over.
 pub(crate) const DEPTH: i64 = 1024;
 
 /// The parts of an operand of [`SplitProduct`], in the order of its arguments: high and low part of
@@ -35,7 +36,7 @@ const HOW_JOINED: &str = ", on tensor cores, from TF32 parts of each operand sid
 /// The settings of a split product; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitProduct {
-    /// Of the operands; where their parts are joined, of those.
+    /// The product of the operands, or of the joined parts.
     pub(crate) of: Product,
     /// Whether the parts of each operand are one argument.
     pub(crate) joined: bool,

@@ -1,9 +1,9 @@
 //! Products on the cpu device: one thread per block of the result, in register tiles.
 //!
-//! The host compiler vectorises what it sees as plain loops over local arrays, so the kernel packs
-//! a chunk of both operands into such arrays and multiplies those. A tile of 8 x 32 sums stays in
-//! registers for the length of a chunk. How the operands are packed is the caller's: strided
-//! matrices here, gathered windows in a convolution.
+//! The host compiler vectorises plain loops over local arrays, so the kernel packs a chunk of both
+//! operands into such arrays and multiplies those. A tile of 8 x 32 sums stays in registers for the
+//! length of a chunk. The caller decides how operands are packed: strided matrices here, gathered
+//! windows in a convolution.
 
 use super::epilogue;
 use crate::dtype::DType;
@@ -31,7 +31,7 @@ pub(crate) type Pack = Box<dyn Fn(&dyn Fn(&str) -> String) -> Vec<String>>;
 
 /// A product to write.
 pub(crate) struct Tiles<'a> {
-    /// What it is, for the file's comment.
+    /// Description for the file's comment.
     pub(crate) purpose: String,
     pub(crate) batch: i64,
     pub(crate) rows: i64,
@@ -103,7 +103,7 @@ fn fill(
     }
 }
 
-/// `step * (int64_t)(variable)` without what is not needed.
+/// `step * (int64_t)(variable)` without redundant factors.
 fn times(variable: &str, step: i64) -> String {
     match step {
         0 => "0".to_owned(),

@@ -3,9 +3,8 @@
 use crate::index::numel;
 use crate::ir::{Fun, Graph, NodeId, Op};
 
-/// Computed values that a short reduction in place (a pooling or depthwise window) would compute
-/// again for every window that holds them, where that is not cheap, or where a heavy operator can
-/// compute them while it stores.
+/// Computed values that overlapping windows of a short in-place reduction (pooling, depthwise)
+/// would recompute: those that are expensive, or that a heavy operator can compute while it stores.
 pub(crate) fn overlapping(graph: &Graph) -> Vec<NodeId> {
     let mut out = Vec::new();
     for id in graph.reachable() {
@@ -47,10 +46,10 @@ fn visit(graph: &Graph, node: NodeId, reads: i64, out: &mut Vec<NodeId>) {
     }
 }
 
-/// From so many windows over one element, what is cheap is no longer cheap.
+/// With this many windows per element, even cheap values are stored.
 const OFTEN: i64 = 8;
 
-/// Operations and loads that are cheaper done again than stored and loaded.
+/// Maximum operations and loads that are cheaper to repeat than to store and load.
 const MOST_AGAIN: i64 = 4;
 
 fn is_number(graph: &Graph, node: NodeId) -> bool {
@@ -61,7 +60,7 @@ fn is_number(graph: &Graph, node: NodeId) -> bool {
     }
 }
 
-/// Whether one element takes more loads, bounds and functions than `left`, which it is taken from.
+/// Whether one element needs more loads, bounds and functions than `left`, which is decremented.
 fn takes_more(graph: &Graph, node: NodeId, left: &mut i64) -> bool {
     let own = match &graph.node(node).op {
         Op::Scalar(_) | Op::Index(_) | Op::View { .. } => 0,

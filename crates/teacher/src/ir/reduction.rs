@@ -4,9 +4,9 @@ use super::{Graph, NodeId, Op, ReduceKind, axes};
 use crate::dtype::DType;
 use crate::index::{self, Expr};
 
-/// A reduction over so few elements (coordinates of a point, corners of a box) is computed where it
-/// is used, like any pointwise function: as a row of its own it would take a warp. Not more, because
-/// such reductions may nest, and every user computes its own.
+/// A reduction over at most this many elements (coordinates of a point, corners of a box) is
+/// computed where it is used, like any pointwise function: as its own row it would take a warp. The
+/// limit is low because such reductions may nest, and every user recomputes them.
 const MOST_INLINE: i64 = 4;
 
 /// A two-step reduction, first over pieces of each row, then over the pieces' results. Used for few
@@ -17,15 +17,15 @@ pub(crate) struct Split {
     pub(crate) rows: i64,
     /// A piece is at least this long.
     pub(crate) piece: i64,
-    /// How many times more rows it takes where neighbours in memory belong to different rows: on a
-    /// GPU a thread takes such a row, where else a warp or more does.
+    /// Factor on the number of rows if neighbours in memory belong to different rows: on a GPU a
+    /// thread takes such a row, instead of a warp or more.
     pub(crate) across: i64,
-    /// Elements from which on a second pass reads a row from memory again.
+    /// Number of elements from which a second pass reads a row from memory again.
     pub(crate) long: i64,
 }
 
 impl Split {
-    /// Into how many pieces rows of `cols` elements go.
+    /// Number of pieces into which rows of `cols` elements are split.
     fn pieces(self, rows: i64, cols: i64) -> Option<i64> {
         if rows * 2 > self.rows || cols < 2 * self.piece {
             return None;
@@ -73,8 +73,8 @@ impl Graph {
         if keep { self.reshape(reduced, &kept) } else { reduced }
     }
 
-    /// Into how many pieces the rows of a reduction go, if they do, and whether neighbours in memory
-    /// belong to different rows.
+    /// Number of pieces into which the rows of a reduction are split, if they are, and whether
+    /// neighbours in memory belong to different rows.
     pub(crate) fn pieces(&self, src: NodeId, dims: &[usize]) -> Option<(i64, bool)> {
         let mut split = self.split?;
         let shape = self.shape(src);
@@ -93,7 +93,7 @@ impl Graph {
         Some((split.pieces(index::numel(&outer), cols)?, across))
     }
 
-    /// The reduction in two steps, where the graph's [`Split`] asks for it.
+    /// The reduction in two steps, if the graph's [`Split`] requires it.
     fn split_reduction(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Convolutions: by the heavy operator, or as sums in place if there is only one window.
+//! Convolutions: as the heavy operator, or as in-place sums if there is only one window.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::heavy::{Convolution, HeavyOp, offset_of};
 use crate::index::{Expr, numel};
 use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind, axes};
 
-/// Most taps of a depthwise window that an elementwise kernel sums in place.
+/// Maximum number of taps of a depthwise window that an elementwise kernel sums in place.
 const MOST_TAPS: i64 = 128;
 
 /// See the module.
@@ -76,7 +76,8 @@ impl Family for Convolutions {
     }
 }
 
-/// An operand that the operator can read: inputs in odd layouts or places are copied first.
+/// An operand that the operator can read: inputs with unsupported layout or alignment are copied
+/// first.
 pub(super) fn settled(
     graph: &mut Graph,
     op: &dyn HeavyOp,
@@ -117,7 +118,7 @@ fn window_sum(to: &mut Lowering, name: &str, op: &Convolution, x: NodeId, w: Nod
     to.graph.push(name, sum, shape, dtype)
 }
 
-/// How windows lie in the spatial dims.
+/// The position of windows in the spatial dims.
 pub(super) struct Windows<'a> {
     pub(super) stride: &'a [i64],
     pub(super) padding: &'a [i64],
@@ -126,7 +127,7 @@ pub(super) struct Windows<'a> {
 
 impl Windows<'_> {
     /// `x` at every position and tap, `fill` outside: a node of shape `wide`, whose last dims are
-    /// positions and taps. `lead` says where in the other dims.
+    /// positions and taps. `lead` is the index in the other dims.
     pub(super) fn read(
         &self,
         to: &mut Lowering,

@@ -28,12 +28,12 @@ use crate::trace::{self, Call, Meta, Trace};
 
 /// Rules for some operators.
 pub(crate) trait Family: Sync {
-    /// Lowers `call`, giving one node per result; `Ok(None)` if the operator is not of this family.
-    /// An `Err` is a variant of the operator that the family knows but cannot do.
+    /// Lowers `call`, giving one node per result; `Ok(None)` if the operator does not belong to
+    /// this family. An `Err` is a variant of the operator that the family does not support.
     fn lower(&self, call: &CallView<'_>, to: &mut Lowering) -> Result<Option<Vec<NodeId>>, String>;
 }
 
-/// Asked in order. A new family is one line here.
+/// Tried in order. A new family is one line here.
 const FAMILIES: &[&dyn Family] = &[
     &pointwise::Pointwise,
     &reduce::Reductions,
@@ -62,7 +62,7 @@ pub(crate) struct Lowering {
 /// Why a graph could not be lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported {
-    /// Operators by name, each with a reason where one is known. Sorted.
+    /// Operators by name, each with a reason if one is known. Sorted.
     pub(crate) operators: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> CallView<'a> {
         meta.ok_or_else(|| format!("result {i} is not a tensor of a known type"))
     }
 
-    /// Argument by position or keyword; `None` where absent or `null`.
+    /// Argument by position or keyword; `None` if absent or `null`.
     pub(crate) fn arg(&self, position: usize, keyword: &str) -> Option<&'a Value> {
         let value = self.call.args.get(position).or_else(|| self.call.kwargs.get(keyword));
         value.filter(|v| !v.is_null())
@@ -117,7 +117,7 @@ impl<'a> CallView<'a> {
         trace::number(self.arg(position, keyword)?)
     }
 
-    /// A flag; `false` where absent.
+    /// A flag; `false` if absent.
     pub(crate) fn flag(&self, position: usize, keyword: &str) -> bool {
         self.arg(position, keyword).and_then(Value::as_bool).unwrap_or(false)
     }
@@ -130,7 +130,7 @@ impl<'a> CallView<'a> {
         }
     }
 
-    /// Dims, wrapped to `0..rank`; `None` where absent.
+    /// Dims, wrapped to `0..rank`; `None` if absent.
     pub(crate) fn dims(&self, position: usize, keyword: &str, rank: usize) -> Option<Vec<usize>> {
         Some(self.ints(position, keyword)?.iter().map(|d| wrap(*d, rank)).collect())
     }
@@ -164,7 +164,7 @@ impl Lowering {
         self.operand(call.arg(position, ""))
     }
 
-    /// An output that is one of the inputs is returned as a copy: results have memory of their own.
+    /// A copy of an output that is one of the inputs: results have their own memory.
     fn owned(&mut self, id: NodeId) -> NodeId {
         let node = self.graph.node(id).clone();
         if !matches!(node.op, Op::Leaf(_)) {
@@ -174,7 +174,7 @@ impl Lowering {
         self.graph.push(&format!("{}_copy", node.name), op, node.shape, node.dtype)
     }
 
-    /// If a node is an input as it came: which, and how it lies in memory.
+    /// The position and layout of the input that a node is, if it is an unchanged input.
     pub(crate) fn strided_input(&self, id: NodeId) -> Option<(usize, Meta)> {
         let Op::Leaf(Leaf { source: Source::Input(slot), .. }) = &self.graph.node(id).op else {
             return None;
@@ -189,7 +189,7 @@ impl Lowering {
     }
 }
 
-/// Lowers a trace, or names every operator that cannot be.
+/// Lowers a trace, or names every unsupported operator.
 pub(crate) fn lower(trace: &Trace, split: Split) -> Result<Graph, Unsupported> {
     let inputs = trace.inputs.iter().map(|i| i.tensor.clone()).collect();
     let mut to = Lowering { inputs, ..Lowering::default() };
@@ -260,8 +260,8 @@ fn one(call: &CallView<'_>, to: &mut Lowering) -> Result<Option<Vec<NodeId>>, St
             for (i, id) in nodes.iter().enumerate() {
                 let wanted = call.result(i)?;
                 if to.graph.shape(*id) != wanted.shape {
-                    let got = to.graph.shape(*id);
-                    return Err(format!("shape {got:?} where {:?} was traced", wanted.shape));
+                    let (shape, traced_shape) = (to.graph.shape(*id), &wanted.shape);
+                    return Err(format!("shape {shape:?} where {traced_shape:?} was traced"));
                 }
             }
             return Ok(Some(nodes));

@@ -1,12 +1,12 @@
-//! Transposed convolutions, as convolutions that are not, and have no strides.
+//! Transposed convolutions as plain convolutions of stride 1.
 //!
-//! Output position `o` of a dim takes from input `i` through tap `k` where `o + p = i s + k d`, with
-//! stride `s`, dilation `d` and padding `p`. Let `o + p = q s + r` and `g = gcd(d, s)`. A phase `r` that
-//! `g` does not divide has no taps; nothing gets there. For the others, with the first tap `k` for which
-//! `k d` leaves `r`, and `c = (k d - r) / s`, the taps are `k + t s/g` and the inputs `q - c - t d/g`:
-//! for each phase a convolution of stride 1 and dilation `d/g`. No tap meets a position between inputs,
-//! and the libraries have better kernels for it. The phases are put together again where the result is
-//! read, by what follows.
+//! Output position `o` of a dim reads input `i` through tap `k` where `o + p = i s + k d`, with
+//! stride `s`, dilation `d` and padding `p`. Let `o + p = q s + r` and `g = gcd(d, s)`. A phase `r`
+//! that `g` does not divide has no taps, and its outputs are zero. For the others, let `k` be the
+//! first tap for which `k d` leaves `r`, and `c = (k d - r) / s`. Then the taps are `k + t s/g` and
+//! the inputs `q - c - t d/g`: each phase is a convolution of stride 1 and dilation `d/g`. No tap
+//! reads a position between inputs, and the libraries have faster kernels for this form. Consumers
+//! of the result combine the phases when they read it.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::dtype::DType;
 use crate::heavy::Convolution;
 use crate::ir::{Bound, NodeId, Op, axes};
 
-/// Most phases with taps: each is a pass over the input.
+/// Maximum number of phases with taps: each is a pass over the input.
 const MOST: i64 = 9;
 
-/// Whether a convolution is better done in phases.
+/// Whether a convolution is faster in phases.
 pub(super) fn has_phases(op: &Convolution) -> bool {
     let active = |dim| (0..op.stride[dim]).filter(|r| phase(op, dim, *r).taps > 0).count() as i64;
     op.transposed && (1..=MOST).contains(&(0..op.rank()).map(active).product())
@@ -28,30 +28,31 @@ pub(super) fn has_phases(op: &Convolution) -> bool {
 /// One phase of one dim.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    /// The first tap, and how far apart they are.
+    /// The first tap, and the distance between taps.
     first: i64,
     step: i64,
-    /// How many taps it has.
+    /// Number of taps.
     taps: i64,
-    /// How far apart the inputs are that they meet.
+    /// Distance between the inputs that the taps read.
     dilation: i64,
-    /// By how much later it begins in the input: `c` above.
+    /// How much later the phase begins in the input: `c` above.
     later: i64,
     /// Zeros on either side of the input.
     padding: i64,
     /// Positions of its convolution's result.
     results: i64,
-    /// Whether the output has positions before or behind these, with zeros.
+    /// Whether the output has positions before or after these, which are zero.
     sticks_out: bool,
 }
 
 impl Phase {
-    /// Where its result is for the quotient `q`, less `q`.
+    /// The position of its result for quotient `q`, minus `q`.
     fn shift(&self) -> i64 {
         self.padding - (self.taps - 1) * self.dilation - self.later
     }
 
-    /// The tap of the transposed convolution at its own tap `u`, less `-u` steps.
+    /// The phase's last tap. Tap `u` of the phase's convolution is tap `last - u * step` of the
+    /// transposed convolution.
     fn last(&self) -> i64 {
         self.first + (self.taps - 1) * self.step
     }
@@ -202,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// What the module's first lines say, by definition, in one dim and one channel.
+    /// The module's definition, in one dim and one channel.
     fn transposed(op: &Convolution, x: &[i64], w: &[i64]) -> Vec<i64> {
         let mut out = vec![0; op.output[0] as usize];
         for (i, x) in x.iter().enumerate() {
@@ -241,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn phases_put_together_are_the_transposed_convolution(
+        fn combined_phases_equal_the_transposed_convolution(
             input in 1i64..7, kernel in 1i64..7, stride in 1i64..7, padding in 0i64..4, more in 0i64..4,
             dilation in 1i64..7,
         ) {

@@ -207,8 +207,8 @@ impl Family for Pointwise {
     }
 }
 
-/// A cast, or nothing where the type stays. Half-precision round trips stay in float: the value
-/// kept is the more precise one.
+/// A cast, or nothing if the type is unchanged. Half-precision round trips stay in float: the kept
+/// value is the more precise one.
 fn cast(to: &mut Lowering, name: &str, a: NodeId, shape: &[i64], dtype: DType) -> NodeId {
     if to.graph.dtype(a) == dtype {
         return to.graph.broadcast(a, shape);

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::index::{Expr, numel, strides_of};
 use crate::ir::{Bound, Fun, NodeId, Op, ReduceKind, axes, axis};
 
-/// Windows of more elements than this are rows of a reduction kernel instead of loops in place.
+/// Windows with more elements than this are rows of a reduction kernel instead of in-place loops.
 const MOST_TAPS: i64 = 256;
 
 /// See the module.

@@ -153,15 +153,15 @@ fn settled(graph: &mut Graph, op: &Product, position: usize, arg: NodeId, dtype:
     if odd || graph.dtype(arg) != dtype { copied(graph, arg, dtype) } else { arg }
 }
 
-/// A node with the same values that is computed, hence gets memory of its own where it has to be in
+/// A computed node with the same values, which therefore gets its own memory if it must be in
 /// memory.
 pub(crate) fn copied(graph: &mut Graph, arg: NodeId, dtype: DType) -> NodeId {
     let (name, shape) = (graph.node(arg).name.clone(), graph.shape(arg).to_vec());
     graph.push(&format!("{name}_copy"), Op::Map { f: Fun::Cast, args: vec![arg] }, shape, dtype)
 }
 
-/// Takes numbers that multiply an operand off it. Not in half precision, where rounding the scaled
-/// operand is part of what the reference computes.
+/// Removes numeric factors from an operand. Not in half precision, where the reference rounds the
+/// scaled operand.
 fn peel(graph: &mut Graph, arg: NodeId, factors: &mut Vec<f64>) -> NodeId {
     let (src, map) = match &graph.node(arg).op {
         Op::View { src, map } => (*src, Some(map.clone())),

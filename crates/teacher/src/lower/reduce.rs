@@ -81,7 +81,7 @@ fn count_of(to: &Lowering, src: NodeId, dims: &[usize]) -> f64 {
     dims.iter().map(|d| shape[*d]).product::<i64>() as f64
 }
 
-/// Multiplies by `factor` where that is exact (a power of two), else divides by `count`.
+/// Multiplies by `factor` if that is exact (a power of two), else divides by `count`.
 fn scale(to: &mut Lowering, name: &str, total: NodeId, factor: f64, count: f64) -> NodeId {
     let (shape, dtype) = (to.graph.shape(total).to_vec(), to.graph.dtype(total));
     let exact = count.log2().fract() == 0.0;
@@ -91,10 +91,10 @@ fn scale(to: &mut Lowering, name: &str, total: NodeId, factor: f64, count: f64) 
 }
 
 /// Two passes: the mean, then the mean squared distance from it. The one-pass formula loses digits
-/// where the mean is large against the deviation; it is used, in double precision, for float rows
-/// so long that the second pass would have to read them from memory again, and of the elements less
-/// the row's first: equal elements then have no variance at all, and what is lost is
-/// `(distance of the first from the mean / deviation)^2` of 1e-16.
+/// where the mean is large compared with the deviation. It is used, in double precision, for float
+/// rows so long that the second pass would read them from memory again, and on the elements minus
+/// the row's first: equal elements then have zero variance, and the relative error is `(distance of
+/// the first from the mean / deviation)^2` times 1e-16.
 fn variance(
     to: &mut Lowering,
     name: &str,
@@ -123,7 +123,7 @@ fn variance(
     scale(to, &format!("{name}_squares"), sum, 1.0 / count, count)
 }
 
-/// `(sum d^2 - (sum d)^2 / n) / (n - correction)` of float elements less the first, in double.
+/// `(sum d^2 - (sum d)^2 / n) / (n - correction)` of float elements minus the first, in double.
 fn one_pass_variance(
     to: &mut Lowering,
     name: &str,

@@ -55,7 +55,7 @@ fn picks(call: &CallView<'_>, to: &mut Lowering) -> Result<Vec<Pick>, String> {
 }
 
 /// `aten.index`: a list with an index tensor or nothing per dim. The index tensors broadcast
-/// together; their dims stand where they are adjacent, else in front.
+/// together; their dims replace the indexed dims if those are adjacent, else they come first.
 fn advanced(
     call: &CallView<'_>,
     to: &mut Lowering,

@@ -8,8 +8,8 @@ use crate::emit::rows::Frame;
 use crate::index::{Expr, numel, unflatten};
 use crate::ir::{Graph, NodeId, Op, axes};
 
-/// Elements of a reduction that takes less time than a launch: such reductions over the same rows
-/// share a kernel even where they read nothing in common.
+/// Size of a reduction that takes less time than a launch: such reductions over the same rows share
+/// a kernel even if they have no common input.
 const SMALL: i64 = 1 << 18;
 
 /// The iteration space of a group.
@@ -120,8 +120,8 @@ impl Forming<'_> {
         false
     }
 
-    /// The groups that compute what a walk ended at, leaving out `host`'s own reductions in their
-    /// own row. `None` if the host would read one of its own reductions in another row, or itself
+    /// The groups that compute the stops of a walk, except `host`'s own reductions in their own
+    /// row. `None` if the host would read one of its own reductions in another row, or itself
     /// through another group.
     fn outside(&self, host: usize, found: &Found) -> Option<BTreeSet<usize>> {
         let frame = self.groups[host].frame().cloned();
@@ -393,7 +393,7 @@ impl Forming<'_> {
         self.groups.iter_mut().enumerate().for_each(|(i, g)| _ = g.needs.remove(&i));
     }
 
-    /// What each store and reduction of a group needs.
+    /// The inputs of each store and reduction of a group.
     fn walks(&self, host: usize) -> Vec<Found> {
         let (graph, group) = (self.graph, &self.groups[host]);
         let mut out = Vec::new();

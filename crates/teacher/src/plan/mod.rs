@@ -1,12 +1,12 @@
-//! What becomes a kernel, and in which order.
+//! Decides which kernels there are, and their order.
 //!
 //! The plan is a list of [`Step`]s. Everything between memory and a step's results is computed
-//! inside the step (the graph is a function, so any node can be recomputed anywhere); what must be
-//! in memory between steps are *roots*: outputs, operands of heavy operators, reductions read by
-//! another step, and values that several steps would otherwise recompute at some cost.
+//! inside the step (the graph is a function, so any node can be recomputed anywhere). *Roots* must
+//! be in memory between steps: outputs, operands of heavy operators, reductions read by another
+//! step, and values that several steps would otherwise recompute at some cost.
 //!
-//! Reductions over the same rows share a step when each reads the others only in its own row
-//! (softmax's maximum and sum); elementwise results join the step whose rows they need.
+//! Reductions over the same rows share a step if each reads the others only in its own row
+//! (softmax's maximum and sum). Elementwise results join the step whose rows they need.
 
 mod group;
 mod probe;
@@ -35,7 +35,7 @@ pub(crate) struct Target {
     pub(crate) processors: i64,
     /// Last-level cache, bytes.
     pub(crate) cache_bytes: i64,
-    /// Shared memory a block may ask for, bytes.
+    /// Maximum shared memory of a block, bytes.
     pub(crate) shared_bytes: i64,
     /// How float32 matrices are multiplied.
     pub(crate) products: Products,
@@ -52,8 +52,9 @@ pub(crate) enum Products {
     Tf32,
 }
 
-/// Where TF32 tensor cores take eight times as many terms as float32 units do, or more; NVIDIA's A100, H100
-/// and B200 white papers. On consumer cards of the same generations it is once or twice as many.
+/// Architectures whose TF32 tensor cores have at least eight times the throughput of float32 units;
+/// NVIDIA's A100, H100 and B200 white papers. On consumer cards of the same generations the factor
+/// is one or two.
 const TENSOR_ARCHES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
 impl Target {
@@ -68,7 +69,7 @@ impl Target {
         }
     }
 
-    /// From what a policy is told.
+    /// From the device facts that a policy gets.
     pub(crate) fn of(facts: &DeviceFacts, profile: Profile) -> Self {
         let cpu = facts.device == "cpu";
         // A letter at the end stands for further instructions.
@@ -166,7 +167,7 @@ pub(crate) fn plan(graph: &Graph, fusion: Fusion) -> Result<Plan, String> {
     Err("the graph needs too many shared intermediate values".to_owned())
 }
 
-/// What has to be in memory for an operand: the operand, or what it is a view of.
+/// The node that must be in memory for an operand: the operand, or the source of its view.
 pub(crate) fn operand_root(
     graph: &Graph,
     arg: NodeId,
@@ -262,7 +263,7 @@ fn order(groups: Vec<Group>) -> Vec<Group> {
     out
 }
 
-/// A file name and a sentence for people.
+/// A file name and a sentence for readers.
 fn describe(graph: &Graph, group: &Group, stores: &[NodeId]) -> (String, String) {
     let last = stores.last().map_or("kernel", |s| stem(&graph.node(*s).name));
     let shape = stores.last().map(|s| graph.shape(*s).to_vec()).unwrap_or_default();
@@ -311,7 +312,7 @@ pub(crate) fn frame_of(graph: &Graph, reduction: NodeId) -> Option<Frame> {
     Some(Frame { shape: graph.shape(*src).to_vec(), dims: dims.clone() })
 }
 
-/// Loads that computing `node` at `index` comes to, given what is in memory.
+/// Number of loads needed to compute `node` at `index`, given the nodes in memory.
 pub(crate) fn loads(
     graph: &Graph,
     node: NodeId,

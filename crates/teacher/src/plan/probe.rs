@@ -15,8 +15,8 @@ pub(crate) struct Found {
     seen: BTreeSet<(NodeId, Vec<Expr>)>,
 }
 
-/// Walks from `node` at `index`. `stop` says which nodes end the walk at which index; leaves and
-/// heavy operators, scans and long reductions always do.
+/// Walks from `node` at `index`. `stop` decides which nodes end the walk at which index; leaves,
+/// heavy operators, scans and long reductions always end it.
 pub(crate) fn walk(
     graph: &Graph,
     node: NodeId,

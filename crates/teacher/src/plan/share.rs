@@ -9,11 +9,12 @@ use crate::emit::rows::Frame;
 use crate::index::{Expr, numel};
 use crate::ir::{Graph, NodeId, Op};
 
-/// A window's sum over so many elements is not computed again for every pass over a row.
+/// A window's sum over this many elements is not recomputed in every pass over a row.
 const WIDE_WINDOW: i64 = 16;
 
-/// A value that several groups compute from at least two loads or at a price: better kept. So is a
-/// wide window that a row program of several passes would go over in each of them.
+/// A value that several groups compute from at least two loads or at a high cost: storing it is
+/// cheaper. The same holds for a wide window that a row program would recompute in each of several
+/// passes.
 pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>) -> Option<NodeId> {
     for id in graph.reachable() {
         if let Op::Reduce { src, dims, inline: true, .. } = &graph.node(id).op
@@ -58,8 +59,8 @@ pub(crate) fn shared(graph: &Graph, groups: &[Group], forced: &BTreeSet<NodeId>)
     None
 }
 
-/// Moves an elementwise result into the row program that reads it, where the rows agree: a residual
-/// sum that is both normalised and kept is then computed and stored on the way.
+/// Moves an elementwise result into the row program that reads it, if the rows agree. A residual
+/// sum that is both normalised and kept is then computed and stored in that kernel.
 pub(crate) fn absorb(
     graph: &Graph,
     mut groups: Vec<Group>,

@@ -13,7 +13,7 @@ use warpwright_jail::{Jail, Limits, Requirement, Spec};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Profile;
 
-/// Kernels of how many cases are compiled as one file.
+/// Number of cases whose kernels are compiled as one file.
 const CASES_PER_FILE: usize = 12;
 
 /// A traced case.
@@ -31,7 +31,7 @@ pub(crate) struct Bench {
     jail: Arc<Jail>,
 }
 
-/// The interpreter with torch that `make setup` made.
+/// The interpreter with torch that `make setup` installs.
 fn python() -> PathBuf {
     let given = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
     let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
@@ -93,7 +93,7 @@ impl Bench {
         (good, out)
     }
 
-    /// Draws and traces cases.
+    /// Samples and traces cases.
     pub(crate) fn trace(&self, seed: u64, count: u64, family: Option<&str>) -> Vec<Case> {
         let mut args: Vec<String> =
             ["trace", "--seed", &seed.to_string(), "--count", &count.to_string()]
@@ -119,7 +119,7 @@ impl Bench {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// Has the teacher write every case for `device`, runs all on the host, and lists what is wrong.
+    /// Writes every case for `device`, runs all on the host, and lists the errors.
     pub(crate) fn conform(&self, cases: &[Case], device: &DeviceFacts, plain: bool) -> Vec<String> {
         let folder = tempfile::tempdir_in(self.folder.path()).unwrap();
         let mut wrong = Vec::new();
@@ -188,7 +188,7 @@ const INCLUDES: &str = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n\
                         #include <cuda_bf16.h>\n#include <cmath>\n#include <cstddef>\n\
                         #include <cstdint>\n#include <vector>\n";
 
-/// Of CUDA graphs, as where nothing can be captured: the cpu device has none.
+/// Stub functions of CUDA graphs that refuse to capture: the cpu device has none.
 const NO_GRAPHS: &str = "
 typedef void* refusedGraph_t;
 typedef void* refusedGraphExec_t;
@@ -209,11 +209,11 @@ fn without_graphs(text: &str) -> String {
     })
 }
 
-/// What a file with this word in it needs.
+/// Header required by a file that contains this word.
 const LIBRARIES: [(&str, &str); 2] =
     [("cublasHandle_t", "cublas_v2.h"), ("cudnnHandle_t", "cudnn.h")];
 
-/// All kernel files of a case, each in a namespace of its own, launchers named after the case.
+/// All kernel files of a case, each in its own namespace, with launchers named after the case.
 fn together(id: &str, files: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     for (path, text) in files {
@@ -248,7 +248,7 @@ fn together(id: &str, files: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// The jailed interpreter runs as someone else.
+/// Makes files readable: the jailed interpreter runs as another user.
 fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let folder = fs_err::metadata(path).unwrap().is_dir();

@@ -1,4 +1,4 @@
-//! Many kernels behind one launcher: right from call to call, and a graph on a GPU.
+//! Several kernels behind one launcher: correct in repeated calls, with a CUDA graph on a GPU.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ def get_init_inputs():
     return [48, 8]
 ";
 
-/// More weights than one function takes.
+/// More weights than one function accepts.
 const MANY: &str = "import torch
 from torch import nn
 

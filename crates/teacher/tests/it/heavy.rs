@@ -35,7 +35,7 @@ fn conform(family: &str, seed: u64, count: u64) {
 fn a_sample_of_heavy_operators_agrees_with_torch() {
     let bench = Bench::new();
     let mut all = Vec::new();
-    for (family, count) in [("product", 7), ("convolution", 6), ("pool", 4), ("recurrent", 4)] {
+    for (family, count) in [("product", 4), ("convolution", 4), ("pool", 2), ("recurrent", 2)] {
         let cases = bench.trace(11, count, Some(family));
         // Products for a GPU run on the host too, on its cuBLAS.
         if family == "product" {
@@ -49,8 +49,8 @@ fn a_sample_of_heavy_operators_agrees_with_torch() {
     bench.compile_for(&all[..2], &device("cuda:0"), "sm_90");
 }
 
-/// Strides, dilations, groups and paddings in all combinations that make phases differ: some without
-/// taps, some that begin later, outputs that reach beyond all inputs.
+/// All combinations of strides, dilations, groups and paddings that give different phases: some
+/// without taps, some that begin later, and outputs beyond all inputs.
 #[test]
 fn transposed_convolutions_of_any_kind_agree_with_torch() {
     let kinds = [

@@ -1,4 +1,4 @@
-//! What the teacher writes, built for the host and compared with torch.
+//! The teacher's kernels, built for the host and compared with torch.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says that it fails by panicking")]
 #![expect(clippy::format_collect, clippy::format_push_string, reason = "texts are small here")]

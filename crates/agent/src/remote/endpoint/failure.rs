@@ -1,4 +1,4 @@
-//! Failures of a request: which are retried, which are fatal, and the caller's error.
+//! Classifies failures of a request: which are retried, which are fatal, and the caller's error.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use super::Endpoint;
 use crate::remote::wire::{WireError, words};
 
-/// Bytes of an error's body, at most.
+/// Maximum bytes of an error's body.
 const MAX_ERROR_BYTES: u64 = 64 << 10;
-/// Longest `Retry-After` that is honoured.
+/// Maximum `Retry-After` that is honoured.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// Why there is no answer. An infrastructure error: the episode can be resumed.
@@ -23,7 +23,7 @@ pub enum EndpointError {
     NotFound {
         /// The request's URL.
         url: String,
-        /// The server's words.
+        /// The server's message.
         words: String,
     },
     /// 401, 402, 403.
@@ -35,7 +35,7 @@ pub enum EndpointError {
         url: String,
         /// The status.
         status: u16,
-        /// The server's words.
+        /// The server's message.
         words: String,
     },
     /// Another 4xx, or a redirection.
@@ -47,7 +47,7 @@ pub enum EndpointError {
         url: String,
         /// The status.
         status: u16,
-        /// The server's words.
+        /// The server's message.
         words: String,
     },
     /// The server asks to wait longer than [`Limits::patience`](super::Limits::patience).
@@ -59,7 +59,7 @@ pub enum EndpointError {
         url: String,
         /// The patience, seconds.
         seconds: u64,
-        /// The server's words.
+        /// The server's message.
         words: String,
     },
     /// The server cannot be reached, or fails on every request.
@@ -111,7 +111,7 @@ impl Endpoint {
         Failed::Spoiled(self.redacted(&error.to_string()))
     }
 
-    /// A request without any answer.
+    /// Classifies a request without any answer.
     pub(super) fn unsent(&self, error: &ureq::Error) -> Failed {
         use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
         let why = self.redacted(&error.to_string());
@@ -136,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// A status that is no success.
+    /// Classifies an answer with an error status.
     pub(super) fn refusal(&self, response: Response<ureq::Body>) -> Failed {
         let (status, wait) = (response.status(), retry_after(response.headers()));
         let location = response.headers().get("location").and_then(|to| to.to_str().ok());

@@ -57,7 +57,7 @@ fn result(call: &str, text: &str) -> ToolResult {
     }
 }
 
-/// What the model said goes back, with the results; gives the messages of the second request.
+/// Sends the model's message and the results back; returns the messages of the second request.
 fn second_request(name: &str) -> Value {
     let server = Server::start(vec![say(name)]);
     let mut policy = policy(format_of(name), &server);
@@ -74,7 +74,7 @@ fn second_request(name: &str) -> Value {
 }
 
 #[test]
-fn a_first_request_has_the_skill_the_task_and_the_tools() {
+fn first_request_has_the_skill_the_task_and_the_tools() {
     for name in ["openai_chat/text.sse", "openai_responses/text.sse", "anthropic/text.sse"] {
         let server = Server::start(vec![say(name)]);
         policy(format_of(name), &server).begin(&briefing()).unwrap();
@@ -89,7 +89,7 @@ fn a_first_request_has_the_skill_the_task_and_the_tools() {
 }
 
 #[test]
-fn text_and_usage_in_every_format() {
+fn text_and_usage_are_read_in_every_format() {
     for name in ["openai_chat/text.sse", "openai_responses/text.sse", "anthropic/text.sse"] {
         let message = message(name);
         assert_eq!(message.text, "The kernels are done.", "{name}");
@@ -104,7 +104,7 @@ fn text_and_usage_in_every_format() {
 }
 
 #[test]
-fn calls_and_reasoning_streamed_and_in_one_piece() {
+fn streamed_calls_and_reasoning_equal_unstreamed_ones() {
     for (streamed, whole) in [
         ("openai_chat/calls.sse", "openai_chat/calls.json"),
         ("openai_responses/reasoning_calls.sse", "openai_responses/reasoning_calls.json"),
@@ -132,7 +132,7 @@ fn calls_and_reasoning_streamed_and_in_one_piece() {
 }
 
 #[test]
-fn cut_and_refused_answers_say_so() {
+fn truncation_and_refusal_set_the_stop_reason() {
     for name in ["openai_chat/length.sse", "openai_responses/length.sse", "anthropic/length.sse"] {
         let message = message(name);
         assert_eq!(message.stop, StopReason::Length, "{name}");
@@ -153,7 +153,7 @@ fn cut_and_refused_answers_say_so() {
 }
 
 #[test]
-fn errors_in_an_answer_are_no_answer() {
+fn error_in_a_response_body_is_an_error() {
     for (name, words) in [
         ("openai_responses/failed.sse", "server_error: The model failed"),
         ("openai_responses/cut.sse", "ended early"),
@@ -169,7 +169,7 @@ fn errors_in_an_answer_are_no_answer() {
 }
 
 #[test]
-fn ids_that_are_missing_or_used_before_are_mended() {
+fn missing_and_duplicate_call_ids_are_replaced() {
     let server = Server::start(vec![say("openai_chat/bad_ids.sse")]);
     let mut policy = policy(Box::new(OpenAiChat), &server);
     let first = policy.begin(&briefing()).unwrap();
@@ -191,7 +191,7 @@ fn ids_that_are_missing_or_used_before_are_mended() {
 }
 
 #[test]
-fn what_the_model_said_goes_back_to_chat_completions() {
+fn chat_completions_request_repeats_earlier_messages() {
     let messages = second_request("openai_chat/reasoning.sse");
     insta::assert_snapshot!(messages[2], @r#"
     {"role":"assistant","content":"Done.","reasoning_content":"A row per block."}
@@ -209,7 +209,7 @@ fn what_the_model_said_goes_back_to_chat_completions() {
 }
 
 #[test]
-fn what_the_model_said_goes_back_to_anthropic() {
+fn anthropic_request_repeats_earlier_messages() {
     let messages = second_request("anthropic/thinking_calls.sse");
     insta::assert_snapshot!(messages[1], @r#"
     {"role":"assistant","content":[{"type":"thinking","thinking":"A row per block.","signature":"c2lnbmVk"},{"type":"redacted_thinking","data":"ZW5jcnlwdGVk"},{"type":"text","text":"Two files."},{"type":"tool_use","id":"toolu_a","name":"Read","input":{"file_path":"model.py"}},{"type":"tool_use","id":"toolu_b","name":"Bash","input":{"command":"ls é"}}]}
@@ -229,7 +229,7 @@ fn what_the_model_said_goes_back_to_anthropic() {
 }
 
 #[test]
-fn what_the_model_said_goes_back_to_responses() {
+fn responses_request_repeats_earlier_messages() {
     let input = second_request("openai_responses/reasoning_calls.sse");
     let items: Vec<String> = input.as_array().unwrap()[1..].iter().map(Value::to_string).collect();
     insta::assert_snapshot!(items.join("\n"), @r#"
@@ -243,7 +243,7 @@ fn what_the_model_said_goes_back_to_responses() {
 }
 
 #[test]
-fn token_ids_are_kept_with_what_they_share_with_the_message_before() {
+fn token_ids_are_recorded_with_the_shared_prefix_length() {
     let server = Server::start(vec![say("openai_chat/vllm_tokens.sse"), {
         let body = String::from_utf8(fixture("openai_chat/vllm_tokens.sse")).unwrap();
         // The context of the second request: the first's, its answer but for the last token, more.
@@ -263,7 +263,7 @@ fn token_ids_are_kept_with_what_they_share_with_the_message_before() {
 /// Small contexts, so that results are left out, and a cut in every turn: the next request is the
 /// same, byte for byte.
 #[test]
-fn a_resumed_episode_asks_what_it_would_have_asked() {
+fn resumed_episode_sends_the_same_next_request() {
     let server = Server::start(vec![say("openai_chat/bad_ids.sse")]);
     let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
     let settings = RemoteSettings { context_tokens: 6000, ..settings() };

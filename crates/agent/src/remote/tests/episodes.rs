@@ -37,7 +37,7 @@ fn mentions(folder: &Path, text: &str) -> bool {
 }
 
 #[test]
-fn a_cut_message_goes_on_and_a_refusal_ends_the_episode() {
+fn truncated_message_continues_and_refusal_ends_the_episode() {
     let folder = tempfile::tempdir().unwrap();
     let cut = String::from_utf8(fixture("openai_chat/text.sse")).unwrap().replace("stop", "length");
     let server = Server::start(vec![
@@ -57,7 +57,7 @@ fn a_cut_message_goes_on_and_a_refusal_ends_the_episode() {
 }
 
 #[test]
-fn the_key_is_in_no_record() {
+fn api_key_is_not_in_the_run_record() {
     let folder = tempfile::tempdir().unwrap();
     let body = format!(r#"{{"error":{{"message":"the key {SECRET} is not known here"}}}}"#);
     let calls = String::from_utf8(fixture("openai_chat/calls.sse")).unwrap();
@@ -75,7 +75,7 @@ fn the_key_is_in_no_record() {
 }
 
 #[test]
-fn an_interrupt_while_the_model_thinks_is_an_interruption() {
+fn interrupt_during_a_request_gives_outcome_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(vec![Say::Hang { body: Vec::new() }]);
     let stop = Arc::new(AtomicBool::new(false));
@@ -94,7 +94,7 @@ fn an_interrupt_while_the_model_thinks_is_an_interruption() {
 }
 
 #[test]
-fn a_server_that_stays_away_is_our_failure_and_can_be_resumed() {
+fn unreachable_server_is_a_resumable_infrastructure_failure() {
     let folder = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());

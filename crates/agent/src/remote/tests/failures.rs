@@ -1,4 +1,4 @@
-//! What goes wrong between us and a server, and what comes of it.
+//! Failures of requests to a server, and their consequences.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ fn error(script: Vec<Say>) -> String {
 }
 
 #[test]
-fn a_good_answer_takes_one_request() {
+fn success_takes_one_request() {
     let (answered, requests) = ask(vec![good()]);
     assert_eq!((answered.unwrap(), requests), (1, 1));
 }
 
 #[test]
-fn a_server_that_asks_to_wait_is_asked_again_when_it_said() {
+fn retry_after_header_delays_the_next_request() {
     for (status, header, value) in
         [(429, "retry-after", "0.3"), (503, "retry-after-ms", "300"), (529, "retry-after", "0.3")]
     {
@@ -53,13 +53,13 @@ fn a_server_that_asks_to_wait_is_asked_again_when_it_said() {
 }
 
 #[test]
-fn a_wait_beyond_the_patience_is_an_error() {
+fn retry_after_beyond_the_patience_is_an_error() {
     let said = error(vec![Say::wait(429, "retry-after", "3600")]);
     insta::assert_snapshot!(said, @"failed to get an answer from http://127.0.0.1:PORT/v1/chat/completions: the server asks to wait longer than 2 s: 429 slow down");
 }
 
 #[test]
-fn server_errors_pass_and_what_is_broken_is_asked_for_again() {
+fn server_errors_and_broken_responses_are_retried() {
     let fails = || Say::json(500, "oops");
     let cut = {
         let mut body = fixture("openai_chat/text.sse");
@@ -74,7 +74,7 @@ fn server_errors_pass_and_what_is_broken_is_asked_for_again() {
 }
 
 #[test]
-fn garbage_and_nothing_are_errors_that_say_so() {
+fn malformed_and_empty_responses_are_described_in_the_error() {
     let html = Say::Answer {
         status: 200,
         headers: vec![("content-type", "text/html")],
@@ -104,7 +104,7 @@ fn garbage_and_nothing_are_errors_that_say_so() {
 }
 
 #[test]
-fn what_the_server_refuses_is_not_asked_again() {
+fn client_errors_are_not_retried() {
     let refused = |status, body: &'static str| {
         let server = Server::start(vec![Say::json(status, body)]);
         let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
@@ -135,7 +135,7 @@ fn what_the_server_refuses_is_not_asked_again() {
 }
 
 #[test]
-fn a_server_that_hangs_is_given_up_in_time() {
+fn hanging_server_times_out() {
     let limits = Limits { between_chunks: Duration::from_millis(150), ..quick() };
     let server = Server::start(vec![Say::Hang { body: b"data: {\"cho".to_vec() }]);
     let endpoint = endpoint(Box::new(OpenAiChat), &server, limits);
@@ -146,7 +146,7 @@ fn a_server_that_hangs_is_given_up_in_time() {
 }
 
 #[test]
-fn a_dead_server_holds_all_callers_until_it_is_back() {
+fn callers_wait_until_an_unreachable_server_returns() {
     // A port that nobody listens on, until somebody does.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -186,7 +186,7 @@ fn a_dead_server_holds_all_callers_until_it_is_back() {
 }
 
 #[test]
-fn a_server_that_stays_dead_is_an_error_after_the_patience() {
+fn unreachable_server_is_an_error_after_the_patience() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     drop(listener);
@@ -204,7 +204,7 @@ fn a_server_that_stays_dead_is_an_error_after_the_patience() {
 }
 
 #[test]
-fn the_stop_flag_ends_waiting_and_running_requests() {
+fn stop_flag_ends_waiting_and_running_requests() {
     let stop = Arc::new(AtomicBool::new(false));
     let server = Server::start(vec![Say::Hang { body: Vec::new() }]);
     let limits = Limits { requests: 1, ..Limits::default() };
@@ -227,7 +227,7 @@ fn the_stop_flag_ends_waiting_and_running_requests() {
 }
 
 #[test]
-fn the_key_is_in_its_header_and_nowhere_else() {
+fn api_key_is_in_its_header_and_nowhere_else() {
     let secret = "sk-very-secret";
     let echo = format!(r#"{{"error":{{"message":"Incorrect API key provided: {secret}"}}}}"#);
     let in_stream = format!("data: {{\"error\": \"{secret} is no key\"}}\n\n");
@@ -257,7 +257,7 @@ fn the_key_is_in_its_header_and_nowhere_else() {
 }
 
 #[test]
-fn a_key_travels_in_the_clear_on_this_machine_only() {
+fn api_key_is_sent_over_plain_http_to_loopback_only() {
     let open = |base: &str, key: Option<Key>, named: bool| {
         let endpoint =
             Endpoint::new(Box::new(OpenAiChat), base, key, named, quick(), Arc::default());

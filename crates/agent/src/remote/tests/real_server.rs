@@ -89,7 +89,7 @@ fn is_up(port: u16) -> bool {
 }
 
 #[test]
-fn the_nonsense_of_a_real_server_is_handled_as_any_bad_models() {
+fn random_weights_on_a_real_server_end_as_a_bad_model_does() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path());
     let base = format!("http://127.0.0.1:{}/v1", server.port);

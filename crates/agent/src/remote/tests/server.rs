@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) enum Say {
     /// Status, headers, body.
     Answer { status: u16, headers: Vec<(&'static str, &'static str)>, body: Vec<u8> },
-    /// An event stream, in chunks of so many bytes, the connection closed where the bytes end.
+    /// An event stream, in chunks of this many bytes; the connection closes where the bytes end.
     Stream { body: Vec<u8>, chunk: usize },
     /// Headers of a stream, these bytes, then nothing for a while.
     Hang { body: Vec<u8> },

@@ -21,7 +21,7 @@ fn speaker(format: Box<dyn WireFormat>, server: &Server) -> Speaker {
 }
 
 #[test]
-fn a_conversation_goes_out_without_tools_and_the_answer_is_its_text() {
+fn conversation_request_has_no_tools_and_returns_text() {
     let formats: [(Box<dyn WireFormat>, &str, &str); 3] = [
         (Box::new(OpenAiChat), "openai_chat/text.sse", "/messages"),
         (Box::new(OpenAiResponses), "openai_responses/text.sse", "/input"),
@@ -55,7 +55,7 @@ fn a_conversation_goes_out_without_tools_and_the_answer_is_its_text() {
 }
 
 #[test]
-fn two_conversations_share_one_endpoint_and_a_refusal_is_told_to_both() {
+fn refused_key_fails_both_conversations_of_an_endpoint() {
     let server = Server::start(vec![Say::json(401, r#"{"error":"no such key"}"#)]);
     let endpoint = endpoint(Box::new(OpenAiChat), &server, quick());
     std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! Output of any length in bounded memory: its beginning and its end.
+//! Captures output of any length in bounded memory: its beginning and its end.
 
 use std::collections::VecDeque;
 
-/// The first and the last half of an allowance, and how much is missing between them.
+/// The first and the last half of the allowed bytes, and the number of bytes dropped between them.
 #[derive(Debug)]
 pub(crate) struct Capped {
     half: usize,
@@ -31,7 +31,7 @@ impl Capped {
         self.tail.extend(kept);
     }
 
-    /// What was kept, as text; it is empty afterwards.
+    /// Takes the captured text and leaves the buffer empty.
     pub(crate) fn take(&mut self) -> String {
         let taken = std::mem::replace(self, Self::new(2 * self.half));
         let (head, tail) = (taken.head, Vec::from(taken.tail));
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_output_loses_its_middle_and_says_how_much() {
+    fn oversized_output_loses_its_middle_and_counts_it() {
         let mut capped = Capped::new(60);
         for i in 0..1000 {
             capped.push(format!("line {i}\n").as_bytes());
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_is_bounded_and_nothing_is_lost_uncounted(
+        fn memory_is_bounded_and_dropped_bytes_are_counted(
             pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..40),
             limit in 2_usize..100,
         ) {

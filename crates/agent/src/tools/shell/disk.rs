@@ -1,5 +1,5 @@
-//! What the shell takes of the disk: the workspace lies on the host's, and no limit of the kernel's
-//! bounds a folder.
+//! Watches the shell's disk use: the workspace is on the host's disk, and the kernel has no size
+//! limit for a folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-/// Most bytes of the workspace.
+/// Maximum bytes of the workspace.
 const MAX_BYTES: u64 = 4 << 30;
-/// Most names in it, and deepest nesting.
+/// Maximum number of names, and maximum nesting.
 const MAX_NAMES: u64 = 100_000;
 const MAX_DEPTH: usize = 64;
-/// The host keeps at least this much of its disk, if it had it when the shell began.
+/// Minimum free space on the host's disk, if it was free when the shell started.
 const RESERVE_BYTES: u64 = 2 << 30;
 const RESERVE_FILES: u64 = 50_000;
-/// First pause between two looks; a look that takes long is taken less often.
+/// First pause between two checks; slow checks run less often.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Looks now and then at how large the workspace has become.
+/// Periodically checks the size of the workspace.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
     path: PathBuf,
@@ -47,13 +47,13 @@ impl DiskWatch {
         Ok(Self { path, root, bytes: 0, names: 0, reserve, next })
     }
 
-    /// When to look next.
+    /// Time of the next check.
     pub(crate) fn due(&self) -> Instant {
         self.next
     }
 
-    /// Why the shell must be ended, if it must. A workspace that is too large but shrinks is left
-    /// alone: somebody is clearing up.
+    /// Why the shell must be ended, if it must. A workspace that is too large but shrinks is
+    /// accepted, because a command is deleting files.
     pub(crate) fn look(&mut self) -> Option<String> {
         let begun = Instant::now();
         let mut usage = Usage::default();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_names_or_levels_are_seen_and_clearing_up_is_let_be() {
+    fn excess_files_or_depth_are_reported_unless_shrinking() {
         let folder = tempfile::tempdir().unwrap();
         let mut watch = DiskWatch::start(folder.path()).unwrap();
         fs_err::write(folder.path().join("a"), "x").unwrap();

@@ -1,4 +1,4 @@
-//! Background commands: what they printed, and whether they still run.
+//! Background commands: their output, and whether they still run.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -10,19 +10,19 @@ use crate::tools::search::line_pattern;
 use crate::tools::shell::MAX_OUTPUT_BYTES;
 use crate::tools::shell::capped::Capped;
 
-/// Background commands that may run at once.
+/// Maximum concurrent background commands.
 pub(crate) const MAX_RUNNING: usize = 8;
-/// Ended ones that are remembered.
+/// Maximum ended commands that are remembered.
 const MAX_ENDED: usize = 32;
-/// Kept of what one printed since it was last asked.
+/// Maximum bytes kept of a command's output between two reads.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// How a background command stands.
+/// State of a background command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobState {
     Running,
     Exited(i32),
-    /// By KillBash.
+    /// Killed by KillBash.
     Killed,
     /// Its shell ended, or something else killed it.
     Gone,
@@ -33,7 +33,7 @@ pub(crate) enum JobState {
 pub(crate) struct Job {
     number: u32,
     command: String,
-    /// What its reports carry.
+    /// The mark in its reports.
     pub(crate) mark: String,
     output: Mutex<Capped>,
     state: Mutex<JobState>,
@@ -49,7 +49,7 @@ impl Job {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
     }
 
-    /// Notes its end, unless that had come.
+    /// Records its end, unless it has already ended.
     pub(crate) fn end(&self, as_state: JobState) {
         let mut state = self.lock_state();
         if *state == JobState::Running {
@@ -72,7 +72,7 @@ impl Job {
     }
 }
 
-/// Those of one episode.
+/// The background commands of one episode.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     list: Mutex<List>,
@@ -87,7 +87,7 @@ struct List {
 }
 
 impl Jobs {
-    /// A new one, or why there cannot be.
+    /// A new command, or the reason why it cannot start.
     pub(crate) fn add(&self, command: &str, mark: String) -> Result<Arc<Job>, String> {
         let mut list = self.lock();
         let running = list.jobs.iter().filter(|job| job.state() == JobState::Running).count();
@@ -115,21 +115,22 @@ impl Jobs {
         Ok(job)
     }
 
-    /// Takes note that a recorded call started one: it is gone, and its number is taken.
+    /// Records that a recorded call started a command: the command is gone, and its number is
+    /// taken.
     pub(crate) fn recall(&self) {
         let mut list = self.lock();
         list.last += 1;
         list.forgotten = list.last;
     }
 
-    /// Notes that the shell with everything in it has ended.
+    /// Records that the shell and all its processes have ended.
     pub(crate) fn lose_all(&self) {
         for job in &self.lock().jobs {
             job.end(JobState::Gone);
         }
     }
 
-    /// What one has printed since it was last asked.
+    /// The output of a command since the last read.
     pub(crate) fn show(&self, id: &str, filter: Option<&str>) -> Result<String, NoAnswer> {
         let job = self.find(id)?;
         let filter = filter.map(|pattern| line_pattern(pattern, false)).transpose()?;
@@ -165,7 +166,7 @@ impl Jobs {
         Ok(format!("{text}[{}: {words}]\n", job.id()))
     }
 
-    /// Ends one.
+    /// Ends a command.
     pub(crate) fn kill(&self, id: &str) -> Result<String, NoAnswer> {
         let job = self.find(id)?;
         if job.state() != JobState::Running {

@@ -1,4 +1,4 @@
-//! One running shell: its jail, the order socket, and how a command is begun, awaited and ended.
+//! One running shell: its jail, the order socket, and how commands start, are awaited and end.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -21,22 +21,22 @@ use crate::workspace::Workspace;
 /// Program of the jail, and the shell that it starts.
 const KEEPER: &str = include_str!("keeper.sh");
 const DRIVER: &str = include_str!("driver.sh");
-/// Descriptors inside: orders, reports, and the first of those for background commands.
+/// Descriptors inside: orders, reports, and the first one for background commands.
 const ORDERS: i32 = 3;
 const REPORTS: i32 = 4;
 const FIRST_SLOT: i32 = 20;
-/// How often interrupts and the end of the jail are looked for.
+/// Interval of checking for interrupts and for the end of the jail.
 const POLL: Duration = Duration::from_millis(50);
-/// Time a shell has to start.
+/// Timeout for a shell to start.
 const START: Duration = Duration::from_secs(30);
-/// Time it has to take an order.
+/// Timeout for a shell to accept an order.
 const ORDER: Duration = Duration::from_secs(2);
-/// Time it has to come back once what it waits for is killed.
+/// Timeout for a shell to return after its command is killed.
 const RETURN: Duration = Duration::from_secs(3);
-/// Pause between two attempts at that.
+/// Pause between two attempts to kill the command.
 const RETURN_STEP: Duration = Duration::from_millis(100);
 
-/// How the wait for a command came to an end.
+/// How the wait for a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The command ended; the shell waits for the next.
@@ -45,17 +45,17 @@ pub(crate) enum End {
     Stopped,
     /// The shell itself ended with this code, by `exit` or a signal.
     Left(i32),
-    /// The shell did not come back from a command that was killed at its timeout.
+    /// The shell did not return after its command was killed at the timeout.
     Stuck,
     /// Everything in the jail has ended.
     Dead(Outcome),
-    /// It was ended for this reason.
+    /// The shell was ended for this reason.
     Broken(String),
     /// The user interrupted.
     Interrupted,
 }
 
-/// A shell with everything it started. Dropping it ends all of that.
+/// A shell and all its processes. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Live {
     // Dropped first: the others wait for nothing once it is gone.
@@ -70,7 +70,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Starts a jail with a shell in it. `wall` bounds its life.
+    /// Starts a jail with a shell in it. `wall` limits its lifetime.
     pub(crate) fn start(
         shell: &Shell,
         workspace: &Workspace,
@@ -112,7 +112,7 @@ impl Live {
         Ok(self.child.try_wait()?.then(|| self.child.outcome()).flatten())
     }
 
-    /// Whether the shell is there to take a command.
+    /// Whether the shell can accept a command.
     pub(crate) fn is_ready(&self) -> bool {
         self.driver.as_ref().is_some_and(Process::is_alive)
     }
@@ -128,7 +128,7 @@ impl Live {
         Ok(())
     }
 
-    /// Waits for a report with this text during a start; gives its sender.
+    /// Waits for a report with this text during a start; returns its sender.
     fn expect(&mut self, text: &str) -> Result<u32, ShellError> {
         let until = Instant::now() + START;
         while Instant::now() < until {
@@ -159,7 +159,7 @@ impl Live {
         self.orders.write_all(&bytes)
     }
 
-    /// Runs a command in the foreground until it ends or its time is over.
+    /// Runs a command in the foreground until it ends or times out.
     pub(crate) fn run(
         &mut self,
         command: &str,
@@ -218,7 +218,7 @@ impl Live {
         Ok(end.unwrap_or(End::Returned(0)))
     }
 
-    /// Waits for the end of a command; `None` when there is none until then.
+    /// Waits for the end of a command; `None` if it has not ended by then.
     fn wait(
         &mut self,
         mark: &str,
@@ -240,8 +240,8 @@ impl Live {
         }
     }
 
-    /// What a report says of the command with this mark. Reports of anybody but the shell and its
-    /// keeper, and with any other mark, mean nothing.
+    /// Interprets a report for the command with this mark. Reports with another mark, or from a
+    /// process other than the shell and its keeper, are ignored.
     fn understand(&mut self, report: &Report, mark: &str) -> Option<End> {
         let mut words = report.text.split(' ');
         let verb = words.next();
@@ -256,7 +256,7 @@ impl Live {
         None
     }
 
-    /// Looks for the other ways in which a wait ends.
+    /// Checks the other conditions that end a wait.
     fn look(&mut self, stop: Option<&AtomicBool>) -> Result<Option<End>, ShellError> {
         if stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
             self.child.kill();
@@ -269,8 +269,8 @@ impl Live {
         Ok(self.ended()?.map(End::Dead))
     }
 
-    /// Ends a command that ran into its timeout: what the shell waits for is what it started last.
-    /// Commands that it put into the background before go on.
+    /// Ends a command that timed out: the shell waits for its most recent child. Earlier background
+    /// commands continue.
     fn stop_command(&mut self, mark: &str, before: &BTreeSet<u32>) -> Result<End, ShellError> {
         let until = Instant::now() + RETURN;
         while Instant::now() < until {
@@ -298,7 +298,7 @@ impl Live {
         }
     }
 
-    /// The shell and its keeper do not answer: everything in the jail is ended.
+    /// Ends everything in the jail, because the shell and its keeper do not answer.
     fn gone(&mut self) -> End {
         self.child.kill();
         End::Dead(Outcome::Killed)
@@ -318,7 +318,7 @@ fn keeper() -> [String; 6] {
     ["--norc", "--noprofile", "-c", KEEPER, "keeper", &driver].map(str::to_owned)
 }
 
-/// What a command cannot guess of the next one.
+/// A random mark that the previous command cannot guess.
 pub(crate) fn new_mark() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
@@ -328,7 +328,7 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((unblocked(read.into())?, write.into()))
 }
 
-/// A pair for packets; ours is told who sends them.
+/// A socket pair for packets; our end receives the sender's credentials.
 fn report_socket() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

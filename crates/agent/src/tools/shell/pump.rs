@@ -1,7 +1,7 @@
-//! The thread that reads everything a shell says: output, reports, and requests out of turn.
+//! The thread that reads everything a shell sends: output, reports, and unexpected requests.
 //!
-//! It reads at all times, so that a background command never waits for a policy that thinks. What it
-//! keeps is bounded, whatever is sent.
+//! It reads continuously, so that a background command never blocks while a policy generates. Its
+//! memory is bounded.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -20,26 +20,26 @@ use crate::tools::shell::capped::Capped;
 use crate::tools::shell::disk::DiskWatch;
 use crate::tools::shell::job::{Job, JobState, MAX_RUNNING};
 
-/// Longest report.
+/// Maximum bytes of a report.
 const MAX_REPORT_BYTES: usize = 256;
-/// Reports that wait to be looked at; more is a shell gone mad.
+/// Maximum reports waiting; a shell that sends more is broken.
 const MAX_REPORTS: usize = 256;
-/// Bytes read in a tenth of a second before taking a rest.
+/// Maximum bytes read in a tenth of a second before a pause.
 const BURST_BYTES: usize = 16 << 20;
 const BURST_TIME: Duration = Duration::from_millis(100);
-/// A pipe holds 64 KiB; so many reads empty one that is not refilled.
+/// A pipe holds 64 KiB; this many reads empty one that is not refilled.
 const DRAIN_READS: usize = 16;
 
-/// Something the shell or its keeper said on the report socket.
+/// A report of the shell or its keeper on the report socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// Who sent it, by the kernel's word.
+    /// Process id of the sender, from the kernel.
     pub(crate) pid: u32,
     /// `ready`, `hello`, `end MARK CODE`, `left CODE`, `job MARK` or `over MARK CODE`.
     pub(crate) text: String,
 }
 
-/// What the pump and the calls share.
+/// State shared by the pump and the calls.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -52,7 +52,7 @@ struct State {
     output: Capped,
     reports: VecDeque<Report>,
     slots: [Option<Arc<Job>>; MAX_RUNNING],
-    /// A call is running: requests to the judge are its own, and not refused.
+    /// Whether a call is running: judge requests then belong to it, and are not refused.
     asking: bool,
     closed: bool,
     /// Why the shell must be ended.
@@ -82,13 +82,13 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// From here on, or until here, requests to the judge belong to a call.
+    /// Sets whether judge requests belong to a call from now on.
     pub(crate) fn set_asking(&self, asking: bool) {
         self.lock().asking = asking;
         self.rouse();
     }
 
-    /// The next report; `None` when there is none within `patience`.
+    /// The next report; `None` if none arrives within `patience`.
     pub(crate) fn report(&self, patience: Duration) -> Option<Report> {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, patience, |state| {
@@ -102,12 +102,12 @@ impl Shared {
         self.lock().broken.clone()
     }
 
-    /// What was printed since the last time.
+    /// The output since the last call.
     pub(crate) fn take_output(&self) -> String {
         self.lock().output.take()
     }
 
-    /// Reserves a place for a background command's output.
+    /// Reserves a slot for a background command's output.
     pub(crate) fn take_slot(&self, job: &Arc<Job>) -> Option<usize> {
         let mut state = self.lock();
         let is_free = |slot: &Option<Arc<Job>>| {
@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// What the pump reads from.
+/// The descriptors that the pump reads.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) output: OwnedFd,
@@ -192,7 +192,7 @@ impl Pumping<'_> {
                 until = until.min(self.next_refusal);
             }
             let Some(ready) = self.wait(until.saturating_duration_since(now), may_refuse) else {
-                self.give_up("failed to listen to the shell");
+                self.give_up("failed to read from the shell");
                 return;
             };
             if ready.output && !self.read_output(1) {
@@ -250,7 +250,7 @@ impl Pumping<'_> {
         })
     }
 
-    /// False when everybody who could print is gone.
+    /// Reads output. Returns false if every writer is gone.
     fn read_output(&mut self, times: usize) -> bool {
         let mut buffer = vec![0; 64 << 10];
         for _ in 0..times {
@@ -290,9 +290,7 @@ impl Pumping<'_> {
             let mut state = self.shared.lock();
             if state.reports.len() >= MAX_REPORTS {
                 drop(state);
-                self.give_up(
-                    "the shell sends nonsense on the descriptors that are kept from commands",
-                );
+                self.give_up("the shell sent too many reports on its private descriptors");
                 return;
             }
             state.reports.push_back(report);
@@ -301,7 +299,7 @@ impl Pumping<'_> {
         }
     }
 
-    /// A background command has ended.
+    /// Records that a background command has ended.
     fn over(&mut self, rest: &str) {
         let Some((mark, code)) = rest.split_once(' ') else { return };
         let slots = self.shared.lock().slots.clone();
@@ -323,7 +321,7 @@ impl Pumping<'_> {
         }
     }
 
-    /// Who prints without end is read slowly: our processor is for others too.
+    /// Pauses after a burst: endless output must not occupy our processor.
     fn rest(&mut self) {
         let (begun, bytes) = self.burst;
         if begun.elapsed() >= BURST_TIME {
@@ -342,7 +340,7 @@ struct Ready {
     requests: bool,
 }
 
-/// Bytes read; `None` when there is nothing now.
+/// Number of bytes read; `None` if no data is available now.
 fn read(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
     rustix::io::read(fd, buffer).ok()
 }
@@ -366,7 +364,7 @@ fn receive(socket: &OwnedFd) -> Option<Report> {
     Some(Report { pid, text })
 }
 
-/// Makes the reading end of a pipe, or a socket, not wait.
+/// Makes the reading end of a pipe, or a socket, non-blocking.
 pub(crate) fn unblocked(fd: OwnedFd) -> std::io::Result<OwnedFd> {
     rustix::io::ioctl_fionbio(&fd, true)?;
     Ok(fd)

@@ -9,7 +9,7 @@ use crate::scripted::{self, ScriptedJudge};
 use crate::tools::files::NoAnswer;
 use crate::workspace;
 
-/// What an episode's shell works with.
+/// The workspace, judge and shell of an episode.
 struct Scene {
     _folder: tempfile::TempDir,
     workspace: Workspace,
@@ -85,7 +85,7 @@ pub(crate) fn unique_seconds() -> String {
 }
 
 #[test]
-fn a_command_works_in_the_workspace_and_its_end_is_told() {
+fn command_runs_in_the_workspace_and_reports_its_exit_code() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let ran = session.bash("echo out; echo err >&2; echo new > kernels/a.cu; (exit 3)");
@@ -99,7 +99,7 @@ fn a_command_works_in_the_workspace_and_its_end_is_told() {
 }
 
 #[test]
-fn what_a_command_sets_lasts() {
+fn shell_state_persists_between_commands() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let first =
@@ -122,7 +122,7 @@ fn what_a_command_sets_lasts() {
 }
 
 #[test]
-fn the_scripts_ask_the_judge_and_exit_as_it_answers() {
+fn scripts_ask_the_judge_and_exit_with_its_result() {
     let scene = Scene::new(&[1.0, 2.0]);
     let session = scene.session();
     let command =
@@ -143,7 +143,7 @@ fn the_scripts_ask_the_judge_and_exit_as_it_answers() {
 }
 
 #[test]
-fn inspections_are_asked_for_by_options_and_their_findings_are_no_verdicts() {
+fn inspection_options_give_findings_and_no_verdict() {
     let scene = Scene::new(&[1.0]);
     let session = scene.session();
     scene.workspace.files().write("model_new.py", b"new").unwrap();
@@ -172,7 +172,7 @@ fn inspections_are_asked_for_by_options_and_their_findings_are_no_verdicts() {
 }
 
 #[test]
-fn a_verdict_belongs_to_the_call_during_which_it_was_asked_and_to_no_other() {
+fn verdict_is_recorded_only_for_the_call_that_asked() {
     let scene = Scene::new(&[1.0; 8]);
     let session = scene.session();
     scene.workspace.files().write("model_new.py", b"new").unwrap();
@@ -181,7 +181,7 @@ fn a_verdict_belongs_to_the_call_during_which_it_was_asked_and_to_no_other() {
     let later = || scene.workspace.files().read("later", 10_000).unwrap_or_default();
     assert!(eventually(|| later().ends_with(b"1\n")));
     let refusal = String::from_utf8(later()).unwrap();
-    assert!(refusal.contains("only while a Bash call is waited for"), "{refusal}");
+    assert!(refusal.contains("only during a foreground Bash call"), "{refusal}");
     let ran = session.bash("bash utils/compile.sh");
     assert_eq!((ran.judged.len(), ran.status), (1, ToolStatus::Ok), "control: {}", ran.text);
     session.order("bash utils/compile.sh", 20.0, true);
@@ -189,7 +189,7 @@ fn a_verdict_belongs_to_the_call_during_which_it_was_asked_and_to_no_other() {
 }
 
 #[test]
-fn the_read_only_part_cannot_be_changed_from_the_shell() {
+fn read_only_files_cannot_be_changed_from_the_shell() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let attempts = [
@@ -215,7 +215,7 @@ fn the_read_only_part_cannot_be_changed_from_the_shell() {
 }
 
 #[test]
-fn a_command_is_stopped_at_its_timeout_and_the_shell_goes_on() {
+fn timed_out_command_is_stopped_and_the_shell_continues() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     session.bash("x=kept; sleep 300 & echo $! > /tmp/job");
@@ -233,7 +233,7 @@ fn a_command_is_stopped_at_its_timeout_and_the_shell_goes_on() {
         let ran = session.order(command, 0.5, false);
         assert_eq!(ran.status, ToolStatus::TimedOut, "{command}: {}", ran.text);
         assert!(
-            ran.text.contains("[stopped after 0.5 s; what it waited for"),
+            ran.text.contains("[stopped after 0.5 s; the running command was killed"),
             "{command}: {}",
             ran.text
         );
@@ -246,18 +246,18 @@ fn a_command_is_stopped_at_its_timeout_and_the_shell_goes_on() {
 }
 
 #[test]
-fn a_shell_that_does_not_come_back_is_started_again_and_that_is_said() {
+fn unresponsive_shell_is_restarted_with_a_notice() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     session.bash("x=1; echo 1 > /tmp/file");
     let ran = session.order("trap '' USR1; while :; do :; done", 0.5, false);
     assert_eq!(ran.status, ToolStatus::TimedOut);
-    assert!(ran.text.contains("the shell did not come back"), "{}", ran.text);
+    assert!(ran.text.contains("the shell did not respond"), "{}", ran.text);
     assert_eq!(session.text("echo \"[$x]\"; cat /tmp/file"), "[]\n1\n");
 }
 
 #[test]
-fn a_shell_that_ends_itself_is_replaced_and_that_is_said() {
+fn exited_shell_is_replaced_with_a_notice() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     session.order("sleep 300", 1.0, true);
@@ -284,7 +284,7 @@ fn a_shell_that_ends_itself_is_replaced_and_that_is_said() {
 }
 
 #[test]
-fn background_commands_print_on_and_can_be_ended() {
+fn background_command_output_is_read_and_it_can_be_killed() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     session.bash("cd kernels; greeting=hello");
@@ -355,7 +355,7 @@ fn dropping_the_session_leaves_no_process() {
 }
 
 #[test]
-fn output_loses_its_middle_and_says_so() {
+fn oversized_output_loses_its_middle_with_a_notice() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let ran = session.bash("echo first; seq 1 1000000; echo last");
@@ -366,7 +366,7 @@ fn output_loses_its_middle_and_says_so() {
 }
 
 #[test]
-fn a_resumed_episode_is_told_that_its_shell_is_another() {
+fn resumed_episode_gets_a_notice_of_its_new_shell() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     session.recall(false);
@@ -380,7 +380,7 @@ fn a_resumed_episode_is_told_that_its_shell_is_another() {
 }
 
 #[test]
-fn restart_ends_everything_and_begins_anew() {
+fn restart_ends_all_processes_and_begins_a_new_shell() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let seconds = unique_seconds();
@@ -396,7 +396,7 @@ fn restart_ends_everything_and_begins_anew() {
 
 /// Landlock cannot rename and has no process namespace: the shell must work there too.
 #[test]
-fn the_shell_works_on_every_backend_of_this_machine() {
+fn shell_works_on_every_available_jail_backend() {
     use warpwright_jail::Backend;
     let mut tried = 0;
     for backend in
@@ -410,7 +410,7 @@ fn the_shell_works_on_every_backend_of_this_machine() {
         assert_eq!(session.text("x=1; cd kernels; echo $x > a.cu"), "", "{name}");
         assert_eq!(session.text("echo $x; cat a.cu; basename $PWD"), "1\n1\nkernels\n", "{name}");
         let ran = session.order("sleep 600", 0.3, false);
-        assert!(ran.text.contains("the shell goes on"), "{name}: {}", ran.text);
+        assert!(ran.text.contains("the shell continues"), "{name}: {}", ran.text);
         let seconds = unique_seconds();
         let started = session.order(&format!("echo at work; sleep {seconds}"), 1.0, true);
         assert_eq!(started.status, ToolStatus::Ok, "{name}: {}", started.text);

@@ -1,37 +1,37 @@
-//! Who writes: something that can be spoken with.
+//! The interface to the language model that writes tasks.
 
 use thiserror::Error;
 
-/// Something that can be spoken with, such as a language model. Several conversations may be held at
-/// once, each by its caller.
+/// A conversation partner, such as a language model. Several conversations may run concurrently,
+/// one per caller.
 pub trait Author: Send + Sync {
-    /// What records say of it, e.g. `openai:MODEL`.
+    /// Name in records, e.g. `openai:MODEL`.
     fn name(&self) -> &str;
 
-    /// What it says next. Blocks; whatever can be mended by asking again was.
+    /// The next answer. Blocks; the implementation has already retried transient failures.
     fn write(&self, system: &str, conversation: &[Turn]) -> Result<String, AuthorError>;
 }
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// What the author is asked.
+    /// A message to the author.
     Asked(String),
-    /// What it answered.
+    /// Its answer.
     Answered(String),
 }
 
-/// Why a policy can write no tasks, whatever the seed.
+/// Why an author can write no tasks, for any seed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AuthorError {
-    /// It cannot be asked.
+    /// It cannot be reached.
     #[error("failed to ask {author}: {reason}")]
     Unreachable {
         /// Its name.
         author: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
-        /// What the caller can do.
+        /// Advice for the caller.
         cure: String,
     },
     /// Its answers contain no valid task.
@@ -41,12 +41,12 @@ pub enum AuthorError {
     NoTasks {
         /// Its name.
         author: String,
-        /// How many.
+        /// Number of answers.
         answers: u32,
-        /// What was wrong with the last one.
+        /// Fault of the last answer.
         reason: String,
     },
-    /// The user wants to stop.
+    /// The user interrupted.
     #[error("interrupted while waiting for {author}")]
     Interrupted {
         /// Its name.

@@ -1,5 +1,5 @@
-//! What a model's `forward` calls, in the order in which it does: modules stand for their classes,
-//! functions and methods of the file for what they call themselves.
+//! The calls of a model's `forward`, in order. Modules are represented by their classes; functions
+//! and methods of the file by the calls that they make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use warpwright_task::similarity::infix_name;
 use super::answer::AnswerError;
 use super::file::{Constructors, File, Made, attribute_of, calls_torch, methods, name_of};
 
-/// Expressions that are looked at before a file counts as tangled: functions that call others twice
-/// each take twice as long with every one more.
+/// Maximum expressions visited per file. Functions that call others twice double the work with each
+/// level.
 pub(super) const FUEL: usize = 10_000;
 
-/// Calls of `Model.forward` in the module `body`; empty where it has none that can be read.
+/// Calls of `Model.forward` in the module `body`; empty if no readable `forward` exists.
 pub(super) fn calls(body: &[Stmt]) -> Result<Vec<String>, AnswerError> {
     let file = File::new(body);
     let mut walk = Walk {
@@ -36,12 +36,12 @@ pub(super) fn calls(body: &[Stmt]) -> Result<Vec<String>, AnswerError> {
     }
 }
 
-/// What names mean in one function.
+/// Meanings of names in one function.
 #[derive(Default)]
 struct Scope<'a> {
-    /// What the object is called, and its class.
+    /// Name and class of the object.
     object: Option<(&'a str, &'a StmtClassDef)>,
-    /// Attributes of the object that are layers, by what they were assigned.
+    /// Attributes of the object that are layers, with their assigned expressions.
     layers: BTreeMap<&'a str, &'a Expr>,
     /// Attributes of the object that are plain numbers.
     numbers: BTreeSet<&'a str>,
@@ -49,14 +49,14 @@ struct Scope<'a> {
     each: BTreeMap<&'a str, &'a Expr>,
     /// Names that are plain numbers.
     plain: BTreeSet<&'a str>,
-    /// Arguments of the model's own `forward` that still are what was given.
+    /// Arguments of the model's own `forward` that were not reassigned.
     inputs: BTreeSet<&'a str>,
 }
 
 struct Walk<'f, 'a> {
     file: &'f File<'a>,
     scope: Scope<'a>,
-    /// Functions that are being walked, by where they begin.
+    /// Functions being visited, by start offset.
     active: BTreeSet<usize>,
     calls: Vec<String>,
     /// An input that is changed in place.
@@ -65,12 +65,12 @@ struct Walk<'f, 'a> {
 }
 
 impl<'a> Walk<'_, 'a> {
-    /// What calling an object of the class does.
+    /// Visits the `forward` of a class.
     fn forward(&mut self, class: &'a StmtClassDef) {
         self.method(class, "forward", None);
     }
 
-    /// What a method does, if the file has it.
+    /// Visits a method, if the file defines it.
     fn method(&mut self, class: &'a StmtClassDef, name: &str, call: Option<&'a ExprCall>) {
         let lineage = self.file.lineage(class);
         let found =
@@ -96,7 +96,7 @@ impl<'a> Walk<'_, 'a> {
         self.enter(method, scope);
     }
 
-    /// Parameters of a function of the file that the call gives numbers for.
+    /// Marks the parameters of a function for which the call passes numbers.
     fn pass(&self, call: &'a ExprCall, function: &'a StmtFunctionDef, scope: &mut Scope<'a>) {
         let names = function.parameters.iter_non_variadic_params();
         let names = names.map(|p| p.parameter.name.as_str());
@@ -173,7 +173,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// Notes where a call changes an input: `x.relu_()`, `relu(x, inplace=True)`.
+    /// Detects calls that change an input: `x.relu_()`, `relu(x, inplace=True)`.
     fn overwriting(&mut self, call: &'a ExprCall) {
         let method = match &*call.func {
             Expr::Attribute(m) if m.attr.ends_with('_') && !m.attr.ends_with("__") => Some(m),
@@ -190,7 +190,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// What is written to, if it is an input or part of one.
+    /// Detects writes to an input or a part of one.
     fn overwrite(&mut self, target: &'a Expr) {
         match target {
             Expr::Name(name) => {
@@ -212,7 +212,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// What calling the layers does that `made` makes.
+    /// Visits the layers that `made` creates.
     fn layers(&mut self, made: &'a Expr) {
         let mut constructors = Constructors { file: self.file, made: Vec::new() };
         constructors.visit_expr(made);
@@ -229,7 +229,7 @@ impl<'a> Walk<'_, 'a> {
         attribute_of(expression, self.scope.object?.0)
     }
 
-    /// Whether an expression is about sizes and other numbers, not about tensors.
+    /// Whether an expression contains sizes and other numbers, not tensors.
     fn plain(&self, expression: &'a Expr) -> bool {
         match expression {
             Expr::NumberLiteral(_) | Expr::BooleanLiteral(_) | Expr::NoneLiteral(_) => true,
@@ -273,7 +273,8 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// Names of a loop over `self.layers`, `zip(self.a, self.b)` or `enumerate(self.layers)`.
+    /// Binds the names of a loop over `self.layers`, `zip(self.a, self.b)` or
+    /// `enumerate(self.layers)`.
     fn each(&mut self, target: &'a Expr, over: &'a Expr) {
         if let Some(made) =
             self.attribute(over).and_then(|name| self.scope.layers.get(name).copied())
@@ -359,7 +360,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a> {
     fn visit_annotation(&mut self, _: &'a Expr) {}
 }
 
-/// Finds what attributes of an object hold.
+/// Finds the values of an object's attributes.
 struct State<'s, 'f, 'a> {
     file: &'f File<'a>,
     scope: &'s mut Scope<'a>,

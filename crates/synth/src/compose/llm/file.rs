@@ -1,18 +1,18 @@
-//! What a file defines and imports, and which layers its expressions make.
+//! Definitions and imports of a file, and the layers that its expressions create.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, Stmt, StmtClassDef, StmtFunctionDef};
 
-/// What a file defines.
+/// Definitions of a file.
 #[derive(Default)]
 pub(super) struct File<'a> {
-    /// Imported names, and what they stand for.
+    /// Imported names and their full names.
     pub(super) names: BTreeMap<&'a str, String>,
     pub(super) classes: BTreeMap<&'a str, &'a StmtClassDef>,
     pub(super) functions: BTreeMap<&'a str, &'a StmtFunctionDef>,
-    /// What is assigned at module level: sizes, mostly.
+    /// Names assigned at module level; mostly sizes.
     pub(super) constants: BTreeSet<&'a str>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// A class and those of the file that it inherits from, itself first.
+    /// A class and its base classes in the file, itself first.
     pub(super) fn lineage(&self, class: &'a StmtClassDef) -> Vec<&'a StmtClassDef> {
         let mut all = vec![class];
         let mut next = 0;
@@ -65,7 +65,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Whether an expression makes a tensor: a parameter, a buffer.
+/// Whether an expression creates a tensor: a parameter, a buffer.
 pub(super) fn calls_torch(file: &File<'_>, value: &Expr) -> bool {
     struct Search<'s, 'a>(&'s File<'a>, bool);
     impl<'e> Visitor<'e> for Search<'_, '_> {
@@ -82,13 +82,13 @@ pub(super) fn calls_torch(file: &File<'_>, value: &Expr) -> bool {
     search.1
 }
 
-/// A layer that an expression makes.
+/// A layer that an expression creates.
 pub(super) enum Made<'a> {
     Named(String),
     Local(&'a StmtClassDef),
 }
 
-/// Finds layers that an expression makes, outer ones first.
+/// Finds layers that an expression creates, outer ones first.
 pub(super) struct Constructors<'f, 'a> {
     pub(super) file: &'f File<'a>,
     pub(super) made: Vec<Made<'a>>,

@@ -1,6 +1,6 @@
-//! What a model is asked: the texts beside this file, filled in.
+//! The prompt of a language model: fills in the texts next to this file.
 //!
-//! The same seed, catalogue and wishes give the same words.
+//! The same seed, catalogue and constraints give the same prompt.
 
 use std::fmt::Write as _;
 
@@ -17,27 +17,27 @@ const ASK: &str = include_str!("ask.md");
 const AGAIN: &str = include_str!("again.md");
 const SETTINGS: &str = include_str!("settings.txt");
 
-/// Operators named beside those that one plan of the grammar has, so that there is a choice.
+/// Number of operators offered in addition to those of one plan of the grammar.
 const MORE_OPERATORS: usize = 2;
-/// Examples that are shown.
+/// Number of examples shown.
 const EXAMPLES: usize = 2;
-/// Plans that are tried before a seed is given up; few seeds need a second.
+/// Maximum plans tried per seed; few seeds need a second.
 const DRAWS: usize = 8;
-/// Most bytes of a reason.
+/// Maximum bytes of a reason.
 const MAX_REASON: usize = 3000;
 
-/// What one conversation begins with.
+/// The start of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prompt {
     pub(super) system: String,
     pub(super) ask: String,
-    /// Sources that are shown.
+    /// Example sources.
     pub(super) examples: Vec<String>,
 }
 
 impl Prompt {
-    /// Of a seed. A plan of the grammar says how many operators, which level and what operators fit
-    /// together; examples are of other plans.
+    /// The prompt of a seed. A plan of the grammar determines the number of operators, the level
+    /// and fitting operators; the examples are other plans.
     pub(super) fn new(
         grammar: &Grammar,
         window: &Window,
@@ -80,12 +80,12 @@ impl Prompt {
     }
 }
 
-/// What is said after a refusal.
+/// The message after a refusal.
 pub(super) fn again(reason: &str) -> String {
     filled(AGAIN, &[("reason", clip(reason, MAX_REASON))])
 }
 
-/// At most so many bytes of a text, whole characters.
+/// A text truncated to at most `most` bytes, at a character boundary.
 pub(super) fn clip(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -110,7 +110,7 @@ fn system(grammar: &Grammar, window: &Window, device: &str) -> String {
     )
 }
 
-/// What a level asks of the one who makes the task faster.
+/// The optimisation work of a level, in words.
 fn effort(level: Level) -> &'static str {
     match level.get() {
         1 => "one simple pass over memory, such as a chain of elementwise functions.",
@@ -121,7 +121,7 @@ fn effort(level: Level) -> &'static str {
     }
 }
 
-/// Name, signature and example of each.
+/// Name, signature and example of each operator.
 fn operators(grammar: &Grammar, names: &[String]) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -136,7 +136,7 @@ fn operators(grammar: &Grammar, names: &[String]) -> String {
     text.trim_end().to_owned()
 }
 
-/// The first that can be had of a few draws.
+/// The first success of a few samples.
 fn patiently<T>(
     random: &mut StdRng,
     draw: impl Fn(u64) -> Result<T, ComposeError>,
@@ -150,7 +150,7 @@ fn patiently<T>(
     }
 }
 
-/// A text with the names in double braces replaced. What is put in is not looked into.
+/// A text with the names in double braces replaced. Replacements are not expanded again.
 fn filled(template: &str, values: &[(&str, &str)]) -> String {
     let mut parts = template.split("{{");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_one_prompt_with_all_that_must_be_said() {
+    fn seed_determines_a_complete_prompt() {
         let grammar = grammar(GrammarConfig { budget: Budget::small(), ..Default::default() });
         let mut asks = BTreeSet::new();
         for seed in 0..20 {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_asked_for() {
+    fn prompt_has_the_requested_operator_count_and_level() {
         let config = GrammarConfig {
             operators: 4..=4,
             level: Level::new(4),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_told_as_it_is_and_bounded() {
+    fn rejection_reason_is_quoted_verbatim_and_truncated() {
         let told = again("input 1 is {{reason}} ignored");
         assert!(told.contains("\n\ninput 1 is {{reason}} ignored\n\n"), "{told}");
         assert!(again(&"é".repeat(5000)).len() < 4000);

@@ -1,4 +1,4 @@
-//! What a source calls and imports, read without running it.
+//! Reads the calls and imports of a source without running it.
 
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{Expr, Stmt};
@@ -6,11 +6,11 @@ use ruff_python_ast::{Expr, Stmt};
 use super::answer::{AnswerError, MAX_CODE_BYTES};
 use super::calls::calls;
 
-/// Stack of the thread that reads, in bytes for each byte of the longest source: `-----x` nests once
-/// per byte. Reserved, not used, until the recursion gets there.
+/// Stack of the reading thread, in bytes per byte of the longest source: `-----x` nests once per
+/// byte. It is only reserved; deep recursion uses it.
 const STACK_PER_BYTE: usize = 4096;
 
-/// Python's own that no task has a use for.
+/// Python built-ins that no task needs.
 const FORBIDDEN: [&str; 11] = [
     "__import__",
     "breakpoint",
@@ -25,7 +25,7 @@ const FORBIDDEN: [&str; 11] = [
     "vars",
 ];
 
-/// What a task may import: torch, and what of Python's own is about numbers and types.
+/// Allowed imports: torch, and standard modules for numbers and types.
 const ALLOWED: [&str; 10] = [
     "__future__",
     "collections",
@@ -39,7 +39,7 @@ const ALLOWED: [&str; 10] = [
     "typing",
 ];
 
-/// Parts of torch that are no operators on tensors.
+/// Parts of torch that are not tensor operators.
 const FOREIGN_TORCH: [&str; 8] = [
     "torch._dynamo",
     "torch._inductor",
@@ -51,17 +51,17 @@ const FOREIGN_TORCH: [&str; 8] = [
     "torch.utils",
 ];
 
-/// What was read.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// First line of the text that stands before all code, or else of the model's own.
+    /// First line of the module's docstring, or of the model's.
     pub(super) title: Option<String>,
-    /// Full names of what `Model.forward` calls, in order, modules by their classes. A method of a
-    /// value is `torch.Tensor.NAME`.
+    /// Full names of the calls of `Model.forward`, in order, with modules represented by their
+    /// classes. A method of a value is `torch.Tensor.NAME`.
     pub(super) calls: Vec<String>,
 }
 
-/// Reads a source that was found to be a task.
+/// Reads a source that is a valid task.
 pub(super) fn read(source: &str) -> Result<Reading, AnswerError> {
     let work = || {
         let parsed = ruff_python_parser::parse_module(source).map_err(|_| AnswerError::Tangled)?;
@@ -80,7 +80,7 @@ pub(super) fn read(source: &str) -> Result<Reading, AnswerError> {
     })
 }
 
-/// The first line of the module's text, or of the model's.
+/// The first line of the module's docstring, or of the model's.
 fn title(body: &[Stmt]) -> Option<String> {
     let text = |body: &[Stmt]| match body.first() {
         Some(Stmt::Expr(statement)) => match &*statement.value {
@@ -100,7 +100,7 @@ fn title(body: &[Stmt]) -> Option<String> {
     })
 }
 
-/// Finds what no task may have, wherever it stands.
+/// Finds forbidden constructs anywhere in the file.
 struct Guard<'a> {
     source: &'a str,
     refused: Option<AnswerError>,
@@ -119,7 +119,7 @@ impl Guard<'_> {
         self.refused.get_or_insert(AnswerError::Import { module, line });
     }
 
-    /// From 1, of a byte.
+    /// Line number of a byte offset, from 1.
     fn line(&self, at: usize) -> usize {
         self.source.get(..at).map_or(0, |text| text.matches('\n').count()) + 1
     }
@@ -232,7 +232,7 @@ class Model(nn.Module):
     }
 
     #[test]
-    fn what_a_task_may_not_have_is_named() {
+    fn forbidden_constructs_are_refused_by_name() {
         let model = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n";
         for (line, name) in [
             ("import os", "import"),
@@ -250,8 +250,9 @@ class Model(nn.Module):
         }
         assert_eq!(
             read(&format!("{HEAD}import os.path\n{model}")).unwrap_err().to_string(),
-            "line 4 imports `os.path`; only torch and a few modules of Python itself may be \
-             imported: math, typing"
+            "line 4 imports `os.path`; a task may import only torch, collections, dataclasses, \
+             enum, functools, itertools, math, numbers and typing, and of torch only parts with \
+             tensor operators (not torch.cuda or torch.utils)"
         );
         for line in
             ["import math", "from typing import Optional", "from __future__ import annotations"]
@@ -261,7 +262,7 @@ class Model(nn.Module):
     }
 
     #[test]
-    fn an_input_that_is_changed_in_place_is_found() {
+    fn in_place_change_of_an_input_is_detected() {
         let forward = |lines: &str| {
             let source = format!(
                 "{HEAD}class Model(nn.Module):\n    def forward(self, x, y):\n        {lines}\n        return x + y\n"
@@ -293,7 +294,7 @@ class Model(nn.Module):
     }
 
     #[test]
-    fn calls_without_end_are_too_tangled() {
+    fn exponential_call_graph_is_refused() {
         let mut source = format!("{HEAD}class Model(nn.Module):\n");
         source += "    def forward(self, x):\n        return self.f0(x)\n";
         for i in 0..60 {
@@ -310,7 +311,7 @@ class Model(nn.Module):
     }
 
     #[test]
-    fn deep_nesting_is_read_or_refused_and_never_ends_the_program() {
+    fn deep_nesting_never_crashes_the_program() {
         for (open, close) in [("-", ""), ("(", ")"), ("f(", ")"), ("[", "]"), ("x.f().", "")] {
             let depth = (MAX_CODE_BYTES - 200) / (open.len() + close.len());
             let (open, close) = (open.repeat(depth), close.repeat(depth));
@@ -323,7 +324,7 @@ class Model(nn.Module):
 
     proptest! {
         #[test]
-        fn no_source_is_too_strange(
+        fn no_source_makes_reading_panic(
             pieces in prop::collection::vec(
                 prop_oneof![
                     "\\PC{0,12}",

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::{Budget, GrammarConfig, Library};
 
-/// Says what a script says, and keeps what it was asked.
+/// An author that answers from a script and records the requests.
 struct Script {
     answers: Mutex<Vec<Result<String, AuthorError>>>,
     asked: Mutex<Vec<Vec<Turn>>>,
@@ -66,7 +66,7 @@ fn all(llm: &Llm, seed: u64, reason: Option<&str>) -> (Vec<String>, Result<(), A
 }
 
 #[test]
-fn a_proposal_says_what_its_source_calls_and_where_it_comes_from() {
+fn proposal_records_its_operators_and_provenance() {
     let answer =
         task("A gated norm, with 2 words more than fit.", "self.norm(x) * torch.sigmoid(x)");
     let (llm, script) = llm(&[&answer], None);
@@ -88,7 +88,7 @@ fn a_proposal_says_what_its_source_calls_and_where_it_comes_from() {
 }
 
 #[test]
-fn reasons_are_told_in_the_same_conversation_and_repairs_end() {
+fn rejection_reasons_continue_the_conversation_up_to_a_limit() {
     let good = task("Gated norm", "self.norm(x) * torch.sigmoid(x)");
     let (llm, script) = llm(&["I would rather not.", &good, &good, &good], None);
     let (heard, end) = all(&llm, 3, Some("an input is ignored"));
@@ -109,7 +109,7 @@ fn reasons_are_told_in_the_same_conversation_and_repairs_end() {
 }
 
 #[test]
-fn what_is_taken_ends_the_conversation() {
+fn accepted_task_ends_the_conversation() {
     let good = task("Gated norm", "self.norm(x) * torch.sigmoid(x)");
     let (llm, script) = llm(&[&good], None);
     assert_eq!(all(&llm, 3, None), (vec!["gated_norm".to_owned()], Ok(())));
@@ -117,7 +117,7 @@ fn what_is_taken_ends_the_conversation() {
 }
 
 #[test]
-fn each_kind_of_nonsense_has_its_reason() {
+fn each_invalid_answer_has_its_reason() {
     let task = |forward: &str| task("Norm", forward);
     let with = |line: &str| {
         task("self.norm(x)").replace("import torch\n", &format!("import torch\n{line}\n"))
@@ -141,7 +141,7 @@ fn each_kind_of_nonsense_has_its_reason() {
 }
 
 #[test]
-fn an_example_is_no_answer_and_neither_is_another_level() {
+fn copied_example_and_wrong_level_are_refused() {
     let (shown, _) = llm(&[""], None);
     let example = &shown.prompt(5).unwrap().examples[1];
     let answer = format!("```python\n{}```", example.replace("BATCH", "LOT"));
@@ -157,7 +157,7 @@ fn an_example_is_no_answer_and_neither_is_another_level() {
 }
 
 #[test]
-fn an_author_that_writes_no_tasks_is_given_up() {
+fn author_without_valid_tasks_ends_with_an_error() {
     let (llm, script) = llm(&["I would rather not."], None);
     let mut reasons = Vec::new();
     let end = (0..20).find_map(|seed| {
@@ -173,7 +173,7 @@ fn an_author_that_writes_no_tasks_is_given_up() {
 }
 
 #[test]
-fn an_author_that_fails_ends_everything() {
+fn failing_author_ends_the_composition() {
     let (llm, script) = llm(&[""], None);
     let gone = AuthorError::Interrupted { author: "script".to_owned() };
     *script.answers.lock().unwrap() = vec![Err(gone.clone())];

@@ -1,4 +1,4 @@
-//! Which operator of the catalogue a call is.
+//! Maps calls to operators of the catalogue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use crate::catalogue::{Catalogue, Form};
 
 use super::super::library::Library;
 
-/// What `left_out` says of a name that is another's.
+/// Prefix in `left_out` for a name that is an alias.
 const ALIAS: &str = "an alias: ";
 
-/// Names of operators, those included that the catalogue knows as other names of entries.
+/// Names of operators, including aliases that the catalogue knows.
 #[derive(Clone, Debug)]
 pub(super) struct Vocabulary {
     entries: BTreeSet<String>,
-    /// Of a name that is no entry, the entry.
+    /// Entry of each alias.
     aliases: BTreeMap<String, String>,
 }
 
@@ -27,8 +27,8 @@ impl Vocabulary {
         Self { entries: entries.collect(), aliases: aliases.collect() }
     }
 
-    /// The operator that `called` is, by its full name in Python: that of an entry where there is one,
-    /// else one that the catalogue knows as an alias. A method is `torch.Tensor.NAME`.
+    /// The operator of `called`, by its full name in Python: an entry of that name if it exists,
+    /// else the entry of an alias. A method is `torch.Tensor.NAME`.
     pub(super) fn operator(&self, called: &str) -> Option<&str> {
         let names = spellings(called);
         names
@@ -38,13 +38,13 @@ impl Vocabulary {
             .map(String::as_str)
     }
 
-    /// The first form of an operator that [`Vocabulary::operator`] gave.
+    /// The first form of an operator that [`Vocabulary::operator`] returned.
     pub(super) fn form<'l>(&self, library: &'l Library, operator: &str) -> Option<&'l Form> {
         library.form(self.aliases.get(operator).map_or(operator, String::as_str), 0)
     }
 }
 
-/// Names that one operator may have: what `called` says first.
+/// Possible names of one operator, `called` first.
 fn spellings(called: &str) -> Vec<String> {
     let folders = ["torch", "torch.Tensor", "torch.nn.functional", "torch.special"];
     let (folder, name) = called.rsplit_once('.').unwrap_or_default();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_an_operator_is_one() {
+    fn spellings_of_an_operator_map_to_one_name() {
         let vocabulary = Vocabulary::new(&[Catalogue::torch().unwrap()]);
         for (called, expected) in [
             ("torch.nn.Conv2d", Some("torch.nn.Conv2d")),

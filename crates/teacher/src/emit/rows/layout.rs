@@ -4,7 +4,7 @@ use super::RowTune;
 use crate::emit::elementwise::mentions;
 use crate::emit::{Emitter, Line};
 
-/// A stretch of the program's text, laid out when all is known.
+/// A piece of the program's text whose layout is decided at the end.
 pub(super) enum Piece {
     Lines(Vec<String>),
     Pass { vectors: Vec<String>, lines: Vec<Line>, stores: Vec<(String, String)>, lanes: bool },
@@ -26,12 +26,12 @@ impl Layout<'_> {
         self.cols == self.items * self.tune.threads * self.vec
     }
 
-    /// Whether every thread has exactly one access to a row, and keeps what it loads.
+    /// Whether every thread makes exactly one access to a row and keeps the loaded elements.
     pub(super) fn is_single(&self) -> bool {
         self.tune.threads > 1 && self.tune.keep && self.items == 1 && self.exact() && self.vec > 1
     }
 
-    /// The thread's place in the row, and all loads that depend on nothing else.
+    /// The thread's position in the row, and all loads that depend on nothing else.
     pub(super) fn begin_single(&self, body: &mut Vec<String>, pieces: &mut [Piece]) {
         body.push("constexpr int item = 0;".to_owned());
         body.push(format!("const {} col0 = (int)threadIdx.x * kVec;", self.index_type));
