@@ -1,6 +1,6 @@
 """The torch side of the judge: oracle, baseline and runner.
 
-Each is one process in a jail, driven by the judge over an inherited socket. Nothing here decides
-anything: the oracle and the baseline are trusted for values, the runner is not trusted at all, and
-the judge, which is not Python, reads memory and clocks itself.
+Each is one process in a jail. The judge drives it over an inherited socket. No process here decides
+a verdict: the judge trusts the values of the oracle and the baseline, and trusts the runner with
+nothing. The judge is not Python; it reads memory and clocks itself.
 """

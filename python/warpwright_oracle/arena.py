@@ -1,8 +1,8 @@
-"""Memory that the judge created, seen from a torch process.
+"""Memory that the judge created, mapped into a torch process.
 
-The judge hands over a descriptor: a memory file on the cpu device, exported device memory on a
-GPU. A small native library maps it and, for runners and for baselines on the cpu device, puts it
-behind torch's allocator.
+The judge hands over a descriptor: a memory file on the cpu device, exported device memory on a GPU.
+A small native library maps it. For runners, and for baselines on the cpu device, it also becomes
+the memory of torch's allocator.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ ALIGN = 512
 
 
 def initialise() -> None:
-    """Has this process find the GPUs, of which it holds nothing yet."""
+    """Initialises the CUDA driver, without creating a context."""
     if code := ctypes.CDLL("libcuda.so.1").cuInit(0):
         raise OSError(code, f"failed to initialise the CUDA driver (code {code})")
 
 
 class Memory:
-    """Bytes of the judge's that this process has mapped."""
+    """Memory of the judge that this process has mapped."""
 
     def __init__(self, device: torch.device, base: int, size: int) -> None:
         self.device = device
@@ -34,7 +34,8 @@ class Memory:
         self.whole: dict[str, torch.Tensor] = {}
 
     def flat(self, at: Place) -> torch.Tensor:
-        """The elements at ``at``, which are dense, in a row: cheaper than ``view``, for many."""
+        """The dense elements at ``at`` as a 1-D tensor. Cheaper than ``view`` when called for many
+        tensors."""
         whole = self.whole.get(at["dtype"])
         dtype = DTYPES[at["dtype"]]
         if whole is None:
@@ -61,16 +62,17 @@ class Memory:
         return empty.set_(storage, 0, shape, strides)
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor begins in this memory."""
+        """Whether a tensor's data begins in this memory."""
         offset = tensor.data_ptr() - self.base
         return tensor.device.type == self.device.type and 0 <= offset < self.size
 
     def place(self, tensor: torch.Tensor) -> Place:
-        """Where a tensor lies in this memory, for the judge to check."""
+        """A tensor's place in this memory. The judge checks it."""
         return place(tensor, tensor.data_ptr() - self.base if self.holds(tensor) else None)
 
     def store(self, tensors: list[torch.Tensor], offset: int) -> tuple[list[Place], int]:
-        """Copies tensors here from ``offset`` on; their places and the next offset."""
+        """Copies tensors into this memory from ``offset`` on; returns their places and the next
+        offset."""
         places = []
         for tensor in tensors:
             tensor = tensor.detach()
@@ -94,7 +96,7 @@ class Arena(Memory):
         super().__init__(torch.device(device), 0, 0)
         self.cuda = device.startswith("cuda")
         self.path = library
-        if self.cuda:  # the library leaves the driver's functions to be found in the process
+        if self.cuda:  # the library resolves the driver's functions in this process
             self.driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self.native = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         self.native.arena_import.argtypes = [
@@ -110,8 +112,8 @@ class Arena(Memory):
         self.others: list[Memory] = []
 
     def reach(self, descriptor: int, size: int, *, populate: bool, room: int = 0) -> Arena:
-        """Maps the judge's memory, on a GPU with the context that this takes, at the start of
-        ``room`` bytes of addresses; ``populate`` makes its pages at once on the cpu device."""
+        """Maps the judge's memory at the start of ``room`` bytes of address space. On a GPU this
+        creates the context. On the cpu device, ``populate`` allocates the pages at once."""
         code = self.native.arena_import(descriptor, size, self.ordinal, int(populate), room)
         if code:
             raise OSError(code, f"failed to map the arena of {size} bytes (code {code})")
@@ -119,8 +121,9 @@ class Arena(Memory):
         return self
 
     def install(self, *, spill: bool = False) -> None:
-        """Makes torch allocate from this arena only; before the first allocation on a GPU. With
-        ``spill`` (baselines on the cpu device), what does not fit comes from the system."""
+        """Makes torch allocate from this arena only. On a GPU, call it before the first allocation.
+        With ``spill`` (baselines on the cpu device), the system serves allocations that do not
+        fit."""
         if self.cuda:
             memory = torch.cuda.memory
             allocator = memory.CUDAPluggableAllocator(self.path, "arena_alloc", "arena_free")
@@ -129,24 +132,24 @@ class Arena(Memory):
             self.native.arena_install(int(spill))
 
     def reserve(self, size: int) -> None:
-        """Has addresses for memory of a GPU that is mapped by ``open_apart``, without an arena."""
+        """Reserves address space for GPU memory that ``open_apart`` maps later. Needs no arena."""
         if code := self.native.arena_reserve(ctypes.c_size_t(size)):
             raise OSError(code, f"failed to reserve {size} bytes of addresses (code {code})")
 
     def open_apart(self, descriptor: int, at: int, size: int) -> None:
-        """Maps memory of a GPU so many bytes from the arena's start, until ``close_apart``."""
+        """Maps GPU memory at ``at`` bytes from the arena's start, until ``close_apart``."""
         if code := self.native.arena_open_apart(
             descriptor, ctypes.c_size_t(at), ctypes.c_size_t(size), self.ordinal
         ):
             raise OSError(code, f"failed to map {size} bytes of inputs (code {code})")
 
     def close_apart(self) -> None:
-        """Unmaps what ``open_apart`` has mapped, if it has."""
+        """Unmaps the memory that ``open_apart`` mapped, if any."""
         self.native.arena_close_apart()
 
     @contextlib.contextmanager
     def lent(self, descriptor: int, at: int, size: int) -> Iterator[Memory]:
-        """Memory of the same device, mapped for a moment; offsets in it begin with ``at``."""
+        """Memory of the same device, mapped within the context. Offsets in it begin with ``at``."""
         memory = self.beside(descriptor, size)
         try:
             yield Memory(self.device, memory.base - at, at + size)
@@ -164,12 +167,13 @@ class Arena(Memory):
             ctypes.POINTER(ctypes.c_uint64),
         ]
         if code := self.native.arena_map(descriptor, size, self.ordinal, ctypes.byref(at)):
-            raise OSError(code, f"failed to map {size} bytes beside the arena (code {code})")
+            raise OSError(code, f"failed to map {size} additional bytes (code {code})")
         self.others.append(Memory(self.device, at.value, size))
         return self.others[-1]
 
     def close(self) -> None:
-        """Unmaps it. Nothing may refer to what lay there; not for one that torch allocates from."""
+        """Unmaps this memory and all memory mapped with ``beside``. No tensor may refer to it any
+        more. Not for an arena that torch allocates from."""
         self.whole.clear()
         for other in self.others:
             other.whole.clear()
@@ -178,10 +182,10 @@ class Arena(Memory):
         self.native.arena_release()
 
     def check(self) -> None:
-        """Raises OSError when the GPU, or this process's context on it, is no more."""
+        """Raises OSError if the GPU, or this process's context on it, is lost."""
         if self.cuda and (code := self.driver.cuCtxSynchronize()):
             raise OSError(code, f"the context on the GPU is lost (CUDA error {code})")
 
     def zone(self, offset: int, size: int) -> None:
-        """From here on, allocations come from this part of the arena."""
+        """Makes subsequent allocations come from this part of the arena."""
         self.native.arena_zone(offset, size)

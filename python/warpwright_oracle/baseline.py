@@ -1,8 +1,8 @@
 """The baseline process: times one task's eager and compiled reference.
 
-Trusted for values, not with the host. On the cpu device it allocates from an arena like a
-candidate does, so that page faults and allocator speed cost both sides the same; on a GPU it uses
-torch's caching allocator, which CUDA graphs need.
+The judge trusts its values, but not the task's code in it. On the cpu device it allocates from an
+arena like a candidate does, so that page faults and allocator speed cost both sides the same. On a
+GPU it uses torch's caching allocator, which CUDA graphs need.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 APART_BYTES = 64 << 30
-"""Addresses for memory that is mapped in windows: more than those of a candidate may have."""
+"""Address space for memory mapped during windows: more than a candidate may use."""
 
 
 class Baseline(Player):
@@ -53,18 +53,19 @@ class Baseline(Player):
         self.channel = channel
         self.holding = False
         self.apart: Arena | None = None
-        """Addresses at which it maps memory as a candidate does, on a GPU."""
+        """On a GPU, the address space at which it maps memory as a candidate does."""
         self.cores = os.sched_getaffinity(0)
         self.keep: int | None = None
         self.graphs: set[str] = set()
         self.warm: list[Any] = []
-        """Inputs that all are warmed up with."""
+        """Inputs of the warm-up calls of all baselines."""
         self.made: tuple[tuple[Any, ...], Reference, torch.nn.Module] | None = None
-        """A reference and its model on the host, with what they were made of."""
+        """A reference and its model on the host, with the request fields that they were made
+        from."""
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         """Maps the memory whose descriptor comes with the request, and allocates from it from now
-        on: on the cpu device, where its size is the task's."""
+        on. Only on the cpu device, where the task determines the size."""
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
         self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=True)
@@ -73,9 +74,9 @@ class Baseline(Player):
         return {}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference. Asks for a GPU itself, when that is done on the host. ``artifact``:
-        compiled kernels that it calls, where the judge times kernels of its own on both sides.
-        ``weights``: the initial ones, or those moved as the oracle moves them."""
+        """Loads the reference. Holds the GPU itself, after the work on the host. ``artifact``:
+        compiled kernels that the reference calls, where the judge times its own kernels on both
+        sides. ``weights``: the initial ones, or those perturbed like the oracle's."""
         precision.apply(request["profile"])
         bound(request.get("device_bytes"))
         self.sets, self.results, self.warm = [], [], []
@@ -92,7 +93,7 @@ class Baseline(Player):
         return {"versions": precision.fingerprint()}
 
     def close(self) -> None:
-        """Lets its threads run on all cores again."""
+        """Lets this process's threads run on all cores again."""
         self._run_on(self.cores)
 
     def _make(self, request: dict[str, Any]) -> tuple[Reference, torch.nn.Module]:
@@ -113,7 +114,7 @@ class Baseline(Player):
             try:
                 _, model = self._make(request)
                 given = meta_compile.inputs(request["source"], request["mode"], request["seed"])
-            except Exception as error:  # of the task; ``open`` will say it
+            except Exception as error:  # the task's own error; ``open`` will report it
                 return {"missing": f"{type(error).__name__}: {error}"[:400]}
             modes = [MODES[which] for which in request["which"]]
             if self.cuda:
@@ -129,17 +130,17 @@ class Baseline(Player):
         return {"missing": missing}
 
     def _nothing(self) -> Call:
-        """What the windows are compared with. On a GPU it touches the device once."""
+        """The empty call with which windows are compared. On a GPU it touches the device once."""
         if not self.cuda:
             return lambda *_: None
         scalar = self.pulse = torch.ones(1, device=self.device)
         return lambda *_: (scalar.add_(0), None)[1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Compiles one baseline and runs it until it is warm. Only what computes on the device
-        takes it, and wishes to be alone: compilers look for the fastest variant of a kernel by
-        timing it, and what they measured beside others would make a slow baseline. Asks for it as
-        seldom as that allows: each time there may be a measured window to wait for."""
+        """Compiles one baseline and runs it until it is warm. Holds the device alone while
+        computing on it: compilers choose the fastest variant of a kernel by timing, and timings
+        beside other work would give a slow baseline. The rest of compilation does not hold the
+        device. Each hold may wait for a measured window, so there are as few holds as possible."""
         which = request["which"]
         started = time.perf_counter()
         noise = io.StringIO()
@@ -172,7 +173,7 @@ class Baseline(Player):
 
     @contextlib.contextmanager
     def _holding(self, how: str) -> Iterator[None]:
-        """Holds a GPU until what was begun there is done."""
+        """Holds the GPU until all work submitted within is complete."""
         if self.holding or not self.cuda:
             yield
             return
@@ -186,8 +187,8 @@ class Baseline(Player):
 
     @contextlib.contextmanager
     def _computing_alone(self) -> Iterator[None]:
-        """Has compiled code and the timing of its variants take the device. Not for longer than
-        needed: what is left in its way would be timed as well."""
+        """Makes compiled code, and the timing of its variants, hold the device alone. Removes the
+        wrappers afterwards, since timed calls would include them."""
         if not self.cuda:
             yield
             return
@@ -218,12 +219,12 @@ class Baseline(Player):
                 setattr(owner, name, mine)
 
     def give_up(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Forgets one baseline, which did not fit."""
+        """Releases one baseline, which did not fit into memory."""
         which = request["which"]
         self.calls.pop(which, None)
         self.sets, self.results = [], []
         if which in self.graphs:
-            # Its graphs are what holds its buffers; others record theirs again.
+            # CUDA graphs hold its buffers. The remaining baselines record their graphs again.
             from torch._inductor.cudagraph_trees import reset_cudagraph_trees
 
             self.graphs.discard(which)
@@ -235,8 +236,9 @@ class Baseline(Player):
         return {}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of the given seeds, as a candidate gets them. ``keep``: of how many calls the
-        results stay alive, so that the next one finds its memory in no cache; None for all."""
+        """Makes the inputs of the given seeds, as a candidate gets them. ``keep``: the number of
+        calls whose results stay alive, so that the next call finds its memory in no cache; None for
+        all."""
         self.sets, self.results, self.warm = [], [], []
         self.sets = [self.reference.inputs(seed) for seed in request["seeds"]]
         self.keep = request["keep"]
@@ -245,8 +247,9 @@ class Baseline(Player):
         return {}
 
     def agree(self, request: dict[str, Any]) -> dict[str, Any]:
-        """How far each baseline's results are from eager's, largest error per output, None where
-        they are not alike: what was compiled is an honest program of somebody else's."""
+        """The largest difference between each baseline's results and eager's, per output. None
+        where shapes, finite elements or integers differ. Compiled code is an independent honest
+        implementation."""
         inputs = self.reference.inputs(request["seed"])
         eager = self._results("eager", inputs)
         names = [name for name in self.calls if name not in ("eager", "nothing")]
@@ -270,18 +273,19 @@ class Baseline(Player):
             given = self.calls[which](*unflatten(tree, [t.clone() for t in copies]))
         tensors: list[torch.Tensor] = []
         flatten(given, tensors)
-        # Graphs write the next results where these lie.
+        # The next replay of a CUDA graph overwrites these results.
         return [t.clone() for t in tensors]
 
     def spare(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Gives back what torch holds of a GPU and nothing uses."""
+        """Returns unused memory of torch's caching allocator to the GPU."""
         self.results = []
         if self.cuda:
             torch.cuda.empty_cache()
         return {}
 
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
-        """As of any player. Where candidates map the memory of their inputs, it maps as much."""
+        """As ``Player.go``. Where candidates map the memory of their inputs, it maps the same
+        amount."""
         if size := request["apart_bytes"]:
             descriptor = self.channel.descriptor()
             self._beside(size).open_apart(descriptor, 0, size)
@@ -303,9 +307,9 @@ class Baseline(Player):
         return super().forget(request)
 
     def _run(self, which: str, order: list[int]) -> list[Any]:
-        """As for a candidate. Graphed baselines own one set of outputs, which each call overwrites:
-        marking a step is what a user of theirs has to do as well. Where not all results are kept,
-        the last one is named as often as a candidate names each of its own."""
+        """As for a candidate. Baselines with CUDA graphs own one set of outputs, which each call
+        overwrites; a user has to mark steps as well. Where not all results are kept, the last one
+        is reported as often as a candidate reports each of its own."""
         self.results = results = deque[Any](maxlen=1 if which in self.graphs else self.keep)
         graphed = which in self.graphs
         call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
@@ -317,7 +321,8 @@ class Baseline(Player):
         return list(results) if len(results) == len(order) else [results[-1]] * len(order)
 
     def bandwidth(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Stages a copy of ``bytes`` and an empty call, so that the judge can time the ceilings."""
+        """Stages a copy of ``bytes`` bytes, a minimal launch and an empty call, with which the
+        judge times the device's ceilings."""
         count = request["bytes"] // 4
         source = torch.ones(count, device=self.device)
         target = torch.empty_like(source)
@@ -330,7 +335,8 @@ class Baseline(Player):
 
 
 def difference(mine: torch.Tensor, theirs: torch.Tensor) -> float | None:
-    """The largest difference; None where shapes or what is finite differ, or integers do."""
+    """The largest difference. None where shapes or the sets of finite elements differ, or integers
+    differ."""
     if mine.shape != theirs.shape:
         return None
     if not theirs.is_floating_point():
@@ -340,8 +346,8 @@ def difference(mine: torch.Tensor, theirs: torch.Tensor) -> float | None:
 
 
 def load_lightly() -> None:
-    """Has Inductor ask whether libraries with the processor's vector instructions can be loaded,
-    without importing torch for each of them: seven times two seconds, which nothing there needs."""
+    """Makes Inductor test, without importing torch, whether libraries with the processor's vector
+    instructions load. The import takes two seconds in each of seven tests, which do not need it."""
     from torch._inductor.cpu_vec_isa import VecISA
 
     VecISA._avx_py_load = "import ctypes; ctypes.CDLL('__lib_path__')"
@@ -351,13 +357,13 @@ def main() -> None:
     """Entry point: ``python -m warpwright_oracle.baseline``."""
     given = arguments().parse_args()
     channel = Channel(given.channel)
-    # Compilers take seconds to import: better now than when a task's memory is held.
+    # Compilers take seconds to import. Import them before the process holds a task's memory.
     importlib.import_module("torch._inductor.compile_fx")
     if given.device.startswith("cuda"):
         initialise()
         with channel.starting():
             torch.cuda.init()
-            torch.cuda.synchronize()  # makes the context
+            torch.cuda.synchronize()  # creates the context
     else:
         load_lightly()
         headers.keep(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "headers")

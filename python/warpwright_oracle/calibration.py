@@ -1,6 +1,5 @@
-"""What a task allows as inputs, and how far honest results and those of lower precision lie from
-the truth on each of them. Numbers only: what follows from them the judge decides.
-"""
+"""Finds which inputs a task allows, and measures the errors of honest and lower-precision results
+against the truth on each. Returns numbers only; the judge decides."""
 
 from __future__ import annotations
 
@@ -45,38 +44,40 @@ if TYPE_CHECKING:
     from .oracle import Oracle
 
 INITIAL = "init"
-"""The weights that a model is made with."""
+"""The model's initial weights."""
 BUFFERS = "buffers"
-"""The same, with other values in buffers."""
+"""The initial weights with other values in buffers."""
 TF32_BITS = {torch.float32: 10}
 LOWER: dict[str, dict[torch.dtype, int]] = {
     "strict": {torch.float64: 23, **TF32_BITS, torch.float16: 3, torch.bfloat16: 3},
-    # TF32 and half precision have equally many bits: what lies below TF32 is bfloat16.
+    # TF32 and half precision have the same number of bits; below TF32 is bfloat16.
     "tf32": {torch.float64: 23, torch.float32: 7, torch.float16: 3, torch.bfloat16: 3},
 }
-"""Stored bits of fraction of the next lower precision: float32, TF32 or bfloat16, and an 8-bit
-format (E4M3)."""
+"""Stored fraction bits of the next lower precision: float32, TF32 or bfloat16, and an 8-bit format
+(E4M3)."""
 SLOW_SECONDS = 1.0
 HOST_ELEMENTS, GPU_ELEMENTS = 1 << 23, 1 << 29
-"""Where a call takes longer, or has more elements of inputs and outputs than these on its device,
-only the first family is tried: each costs about ten calls."""
+"""If a call takes longer than ``SLOW_SECONDS``, or has more elements of inputs and outputs than
+these on its device, only the first family is tried: each family costs about ten calls."""
 HOST_SECONDS, GPU_SECONDS = 10.0, 2.0
-"""So long families are tried, on the host of its cores together; on a GPU nobody is measured
-meanwhile. The first always is, and what there is no time for is told in ``untried``."""
+"""Time limit of trying families. On the host it counts processor time; on a GPU no process is
+measured meanwhile. The first family is always tried; ``untried`` lists those without time."""
 LABEL_DRAWS = 3
-"""Draws of which an integer tensor's values are known."""
+"""Samples of inputs from which the values of an integer tensor are collected."""
 DRAWS = 4
-"""Other draws on which single numbers are looked at until they differ; of all else one tells."""
+"""Further samples of inputs that are compared until single-element outputs differ. Other outputs
+need one."""
 SEEDS = 0x5EED_5000
-"""What is added to a seed for these."""
+"""Offset added to a seed for these."""
 INDEX = "int64"
-"""What indices are: of equal elements, an honest program may name another."""
+"""Dtype of indices. Among equal elements, an honest program may return another index."""
 WAY_SEEDS = 0x5EED_7000
-"""What is added to a seed for each way of changing inputs."""
+"""Offset added to a seed per way of changing inputs."""
 DOUBLE_TIMES = 4.0
-"""Units roundoff by which each operator of an honest program in float64 may err."""
+"""Error of each operator of an honest float64 program, in units of roundoff."""
 APART = 1e-6
-"""By so much of its root mean square an output moves where it shows the order of equal elements."""
+"""Change of an output, relative to its root mean square, that shows a dependence on the order of
+equal elements."""
 
 
 class Calibrator:
@@ -88,21 +89,25 @@ class Calibrator:
         self.double = double
         self.tf32 = profile == "tf32"
         self.lower = LOWER["strict" if profile == "strict" else "tf32"]
-        # Under `strict`, TF32's tensor cores are what tempts; the others' neighbour is bfloat16.
+        # Under `strict` the tempting lower precision is TF32's tensor cores; under other profiles
+        # it is bfloat16.
         self.products = profile == "strict"
 
     def calibrate(self, seed: int, others: bool) -> dict[str, Any]:
-        """Notes on the task's own inputs and, with ``others``, on each family that it allows, in
-        ``admitted``; why it does not allow the rest, in ``refused``; those that there was no time
-        for, in ``untried``. Per output, and per input that the reference changes, in units of its
-        root mean square: ``noise``, the largest error of the same-precision reference; ``honest``,
-        of a program that sums in other orders; ``lower``, of one in the next lower precision, or
-        None where that could not be found out; the same in ``scales`` by magnitude. ``between``, on
-        the own inputs only, is how far two draws are apart, as a standard deviation. ``varies``
-        says that not all elements have the value that the first has on the own inputs; ``compared``
-        that the output counts on the family. ``weights`` are those that were asked for, or
-        the initial ones where the reference goes wrong with the former; ``buffers`` says whether
-        there are other values for its buffers with which it does not."""
+        """Measures the task's own inputs and, with ``others``, each family. ``admitted``: the
+        families that the task allows. ``refused``: the reasons for the others. ``untried``: the
+        families without time.
+
+        Per output, and per input that the reference changes, in units of its root mean square:
+        ``noise`` is the largest error of the same-precision reference; ``honest`` that of a program
+        with other summation orders; ``lower`` that of a program in the next lower precision, or
+        None if it is unknown; ``scales`` has the same by magnitude. ``between``, on the own inputs
+        only, is the standard deviation between two samples. ``varies``: not all elements equal the
+        first element on the own inputs. ``compared``: the output counts on the family.
+
+        ``weights``: the requested weights, or the initial ones if the reference fails with the
+        requested ones. ``buffers``: whether its buffers allow other values.
+        """
         oracle = self.oracle
         tensors: list[torch.Tensor] = []
         flatten(oracle.reference.inputs(seed), tensors)
@@ -123,7 +128,8 @@ class Calibrator:
             names = []
         alone = oracle.seconds > SLOW_SECONDS or oracle.elements > most
         patience = GPU_SECONDS if oracle.cuda else HOST_SECONDS
-        # On the host others may have its cores: what it takes counts, not how long it waits.
+        # Other processes may use the host's cores, so the limit counts processor time instead of
+        # waiting.
         clock = time.perf_counter if oracle.cuda else time.process_time
         started = clock()
         for i, family in enumerate(names):
@@ -135,12 +141,12 @@ class Calibrator:
             except NotAllowedError as error:
                 refused.append({"family": family, "why": str(error)[:400]})
             except torch.OutOfMemoryError:
-                refused.append({"family": family, "why": "it does not fit the memory"})
+                refused.append({"family": family, "why": "it does not fit into memory"})
                 oracle.settle()
-        # Families that change no input are no loss.
+        # Families that change no input are not a loss.
         untried = [name for name in untried if self._changes(name, traits)]
         for i, family in enumerate(list(untried)):
-            # Where little is tried, so much is that no output seems constant.
+            # Even without time left, try further families until no output seems constant.
             if not _constant(own, admitted):
                 break
             with contextlib.suppress(NotAllowedError):
@@ -157,11 +163,14 @@ class Calibrator:
         return found | {"exact": not own.blind, "weights": self.weights, "buffers": buffers}
 
     def reordered(self, seed: int, family: str) -> dict[str, Any]:
-        """Notes as of ``calibrate`` on this very draw: in ``notes`` with the largest ``honest`` of
-        several programs that sum in other orders, in ``usual`` with their mean; none where there is
-        no truth in float64. ``astray`` says that on some slice they are too far apart to tell. One
-        draw of a family does not show all that honest programs may be off by: some have larger
-        elements, or a term beside which everything that is added later is rounded to one side."""
+        """Measures this family with this seed, as ``calibrate`` does. ``notes`` has the largest
+        ``honest`` error of several programs with other summation orders, and ``usual`` their mean.
+        Both are empty if there is no float64 truth. ``astray``: on some slice the programs are too
+        far apart to judge.
+
+        One seed per family does not show the largest honest error: other seeds have larger
+        elements, or a term that makes all later additions round in one direction.
+        """
         nothing: dict[str, Any] = {"notes": [], "usual": [], "astray": False}
         try:
             looked, inputs = self._draw(family, seed)
@@ -180,7 +189,7 @@ class Calibrator:
 
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
-        initial ones. These are looked at only where there is a doubt."""
+        initial ones. The initial weights are tried only in case of doubt."""
         if self.weights == INITIAL:
             return self._look(OWN, seed)
         asked = None
@@ -215,7 +224,7 @@ class Calibrator:
         found = {i: traits for i, traits in known.items() if traits is not None}
         drawn = {i: [tensors[i]] for i, traits in found.items() if isinstance(traits, Labels)}
         if drawn:
-            # One draw seldom has all that an index may be.
+            # One sample seldom contains all values that an index may have.
             for number in range(1, LABEL_DRAWS):
                 others: list[torch.Tensor] = []
                 flatten(self.oracle.drawn_inputs(seed + SEEDS - number), others)
@@ -223,7 +232,7 @@ class Calibrator:
                     if isinstance(traits, Labels):
                         found[i] = traits.beside(others[i])
                         drawn[i].append(others[i])
-            # A few bounds are in order by chance, but not in every draw.
+            # A few bounds may be sorted by coincidence, but not in every sample.
             for i, seen in drawn.items():
                 if all(in_order(each) for each in seen):
                     del found[i]
@@ -239,17 +248,17 @@ class Calibrator:
         if (other := self.oracle.others.get(family)) is not None:
             return self._try_ways(family, other, seed, own)
         if not traits:
-            raise NotAllowedError("no input is a quantity that may change")
+            raise NotAllowedError("the task has no input that a family may change")
         if not changes(family, traits):
             raise NotAllowedError("it changes no input")
         if family in TIES and not all(note["real"] for note in own.notes):
-            raise NotAllowedError("equal elements have no order, which an output would show")
+            raise NotAllowedError("an output may depend on the order of equal elements")
         looked = self._look(family, seed, own)
         looked.must_be_like(own)
         return {"family": family, "notes": looked.notes}
 
     def _try_ways(self, family: str, other: Other, seed: int, own: Looked) -> dict[str, Any]:
-        """The first of a family's ways of changing inputs that the task allows."""
+        """Tries a family's ways of changing inputs, and returns the first that the task allows."""
         ordered = any(note["bits"] == INDEX for note in own.notes)
         refused = None
         for way in other.ways():
@@ -267,8 +276,8 @@ class Calibrator:
         raise refused or NotAllowedError("it changes no input")
 
     def _must_not_order_equals(self, family: str, seed: int, looked: Looked) -> None:
-        """Raises NotAllowedError where the outputs depend on how equal elements are ordered, as by
-        a sort that carries something else along: honest programs order them otherwise."""
+        """Raises NotAllowedError where the outputs depend on the order of equal elements, as in a
+        sort that carries other values along: honest programs may order them differently."""
         oracle = self.oracle
         taken: list[torch.Tensor] = []
         tree = flatten(to_double(oracle.draw(seed, family)), taken)
@@ -277,27 +286,27 @@ class Calibrator:
                 part_equals(taken[i])
         given = oracle.truth.under(contextlib.nullcontext(), unflatten(tree, taken), self.weights)
         if given is None or [tuple(as_reals(g).shape) for g in given] != looked.shapes:
-            raise NotAllowedError("the reference does not take equal elements that are parted")
+            raise NotAllowedError("the reference fails if equal elements differ slightly")
         pairs = zip(given, looked.truths, looked.notes, strict=True)
         for i, (tensor, truth, note) in enumerate(pairs):
             apart = distance(as_reals(tensor).double().reshape(-1), truth.double().reshape(-1))
             if apart.error > APART * note["rms"] or not apart.agrees:
-                raise NotAllowedError(f"output {i} shows in which order equal elements are taken")
+                raise NotAllowedError(f"output {i} depends on the order of equal elements")
 
     def _last(self, seed: int, own: Looked, constant: set[int]) -> dict[str, Any]:
-        """Numbers that are not finite, for these outputs alone."""
+        """Measures non-finite inputs, for these outputs alone."""
         looked = self._look(LAST, seed, own)
         if looked.tree != own.tree or looked.shapes != own.shapes:
             raise NotAllowedError("the outputs are built differently")
         for i, note in enumerate(looked.notes):
             note["compared"] = i in constant and note["varies"]
         if not any(note["compared"] for note in looked.notes):
-            raise NotAllowedError("it makes no output vary")
+            raise NotAllowedError("no output varies on it")
         return {"family": LAST, "notes": looked.notes}
 
     def _vary(self, own: Looked, seed: int) -> None:
-        """Finds out how far other draws of the own inputs are from the first, and whether every
-        draw has outputs that vary: one that few draws have flags in may as well be constant."""
+        """Measures the distance between samples of the own inputs, and whether outputs vary in
+        every sample. An output of flags that few samples set counts as constant."""
         for number in range(DRAWS):
             other = self._truth(seed + SEEDS + number)
             if other is None or other.shapes != own.shapes:
@@ -306,10 +315,10 @@ class Calibrator:
                 other_values = differs(other.truths[i], own.first[i])
                 single, varies = own.truths_count[i] == 1, note["varies"]
                 note["varies"] = varies or other_values if single else varies and other_values
-                # Where no input ever differs, a draw tells nothing.
+                # If no input ever differs, a second sample shows nothing.
                 if note["real"] and note["rms"] and number == 0 and not self.oracle.fixed:
                     note["between"] = apart(own.samples[i], other.samples[i]) / note["rms"]
-            # A single number may be the same by chance.
+            # A single number may be equal by coincidence.
             if all(n["varies"] or c != 1 for n, c in zip(own.notes, own.truths_count, strict=True)):
                 return
 
@@ -324,7 +333,7 @@ class Calibrator:
         return [self.oracle.arena.view(at) for at in places]
 
     def _draw(self, family: str, seed: int, own: Looked | None = None) -> tuple[Looked, Any]:
-        """One draw, of which nothing but the truths is known yet, and its inputs."""
+        """Samples inputs and computes their truths; no errors are measured yet."""
         told = self.oracle.expected(
             {"variant": self.weights, "seed": seed, "family": family, "double": self.double}
         )
@@ -341,10 +350,10 @@ class Calibrator:
         if oracle.draws:
             call = partial(oracle.given, self.weights, inputs)
             if noisy(call, call(1), call(2)):
-                raise NotAllowedError("the reference is random there")
+                raise NotAllowedError("the reference is random on these inputs")
         if self.tf32:
-            # Also on a GPU: a library takes TF32 where that is faster, and what it computes in
-            # float32 says nothing of how far off a product in TF32 may be.
+            # Also on a GPU: a library uses TF32 only where that is faster, so its float32 result
+            # does not show the error of a TF32 product.
             mode = Rounded(TF32_BITS, products=True)
             looked.note("tf32", self._run(self.weights, inputs, mode))
             for note in looked.notes:
@@ -372,8 +381,7 @@ class Calibrator:
         return looked
 
     def _look_again(self, looked: Looked, inputs: Any, family: str) -> None:
-        """Finds out how ill-conditioned the reference is by several programs, of none of which
-        roundings add up as those of equal terms do."""
+        """Measures the reference's condition with several programs whose rounding errors cancel."""
         seen: list[list[float]] = []
         for _ in range(AGAIN):
             for note in looked.notes:
@@ -386,7 +394,7 @@ class Calibrator:
             note["condition"] = sorted(values)[len(values) // 2]
 
     def _run(self, variant: str, inputs: Any, mode: Any) -> list[torch.Tensor] | None:
-        """The outputs under a mode; None where it does not run so, or memory is short."""
+        """The outputs under a mode. None if it fails under the mode, or if memory is exhausted."""
         with contextlib.suppress(Exception), mode:
             given, _, copies = forward(self.oracle.models[variant], inputs, 1)
             tensors: list[torch.Tensor] = []
@@ -399,8 +407,8 @@ class Calibrator:
         self, inputs: Any, family: str, double: bool, *, one_sign: bool = True
     ) -> list[torch.Tensor] | None:
         with contextlib.suppress(Exception):
-            # Float64 has no truth beyond it that would show the reference's own error: whatever is
-            # not exact errs, and by more than libraries do.
+            # No format beyond float64 shows the reference's own error. So every inexact operator
+            # errs, by more than libraries do.
             times = DOUBLE_TIMES * DOUBLE_UNIT / UNIT if double else 1.0
             ties = family in TIES
             return self.oracle.truth.astray(
@@ -416,7 +424,7 @@ class Calibrator:
 
 
 def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
-    """The outputs that are no floating ones and have one value on all inputs so far."""
+    """Non-floating outputs with one value on all inputs so far."""
     return {
         i
         for i, note in enumerate(own.notes)
@@ -427,7 +435,8 @@ def _constant(own: Looked, admitted: list[dict[str, Any]]) -> set[int]:
 def _with(
     looked: Looked, seen: list[list[list[float]]], of: Callable[[tuple[float, ...]], float]
 ) -> list[dict[str, Any]]:
-    """The notes with this of the honest errors of several runs, each per output and class."""
+    """The notes with ``honest`` replaced by a reduction (``of``) over the honest errors of several
+    runs, per output and class."""
     notes = copy.deepcopy(looked.notes)
     for note, runs in zip(notes, zip(*seen, strict=True), strict=True):
         note["honest"], *classes = (of(errors) for errors in zip(*runs, strict=True))

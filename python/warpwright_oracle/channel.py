@@ -14,14 +14,14 @@ from typing import Any
 
 MAX_FRAME_BYTES = 64 << 20
 AWAKE_SECONDS = 0.02
-"""Longest that a process stays awake for a request that was announced."""
+"""Longest time that a process polls for an announced request."""
 OUT_OF_MEMORY = ("allocate memory", "bad_alloc", "the arena has no room")
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Refusal(Exception):
-    """An answer that is an error of a named kind, with a text for people."""
+    """An error answer of a named kind, with a text for people."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -29,8 +29,8 @@ class Refusal(Exception):
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What the judge tells each process that it converses with: the device, the descriptor of that
-    one's end, and the library that maps memory."""
+    """Command-line arguments that the judge passes to each process: the device, the descriptor of
+    the process's end of the socket, and the library that maps memory."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", required=True)
     parser.add_argument("--channel", type=int, required=True)
@@ -39,12 +39,12 @@ def arguments() -> argparse.ArgumentParser:
 
 
 class Channel:
-    """One end of the conversation with the judge."""
+    """The process's end of the socket to the judge."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)
         self.awake = False
-        """Whether to stay awake for the next request."""
+        """Whether to poll for the next request instead of sleeping."""
 
     def _exactly(self, count: int) -> bytes | None:
         parts = []
@@ -57,7 +57,7 @@ class Channel:
         return b"".join(parts)
 
     def receive(self) -> dict[str, Any] | None:
-        """The next request, or None when the judge has closed the conversation."""
+        """The next request, or None when the judge has closed the socket."""
         if self.awake:
             self._look_out()
         head = self._exactly(4)
@@ -68,7 +68,7 @@ class Channel:
         return None if body is None else json.loads(body)
 
     def _look_out(self) -> None:
-        """Returns as soon as there is something to receive, or after ``AWAKE_SECONDS``."""
+        """Polls until there is something to receive, or ``AWAKE_SECONDS`` have passed."""
         self.awake = False
         end = time.monotonic() + AWAKE_SECONDS
         flags = socket.MSG_DONTWAIT | socket.MSG_PEEK
@@ -78,20 +78,21 @@ class Channel:
                 return
 
     def descriptor(self) -> int:
-        """The descriptor that comes with the request last received."""
+        """The descriptor that came with the last request."""
         _, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
         if not descriptors:
             raise EOFError("the judge has sent no descriptor")
         return descriptors[0]
 
     def send(self, reply: dict[str, Any]) -> None:
-        """Answers the request last received."""
+        """Answers the last request."""
         body = json.dumps(reply, separators=(",", ":")).encode()
         self.socket.sendall(struct.pack("<I", len(body)) + body)
 
     @contextlib.contextmanager
     def holding(self, how: str) -> Iterator[None]:
-        """While answering a request: holds the device ``alone`` or ``shared`` with others."""
+        """While answering a request: holds the device ``alone``, or ``shared`` with other
+        processes."""
         self._hold(how)
         try:
             yield
@@ -100,8 +101,8 @@ class Channel:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Around a start that takes the device for a moment, to make a context there: the judge's
-        first request, a ping, is answered when it is done."""
+        """Wraps a start-up that holds the device while it creates a context. The answer to the
+        judge's first request, a ping, follows when that is done."""
         self.receive()
         with self.holding("shared"):
             yield
@@ -114,10 +115,10 @@ class Channel:
 
 
 def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
-    """Answers requests until the judge closes the conversation; ``ping`` says that it is up. An
-    answer has the ``nonce`` of its request, where that has one. What follows ``turn`` comes at once
-    and begins a timed window: to be woken for it would take a core tens of microseconds, now more
-    and now fewer."""
+    """Answers requests until the judge closes the socket; ``ping`` confirms that the process is up.
+    An answer repeats the ``nonce`` of its request, if any. After ``turn`` the process polls,
+    because the next request begins a timed window: waking up would take tens of microseconds, which
+    vary."""
     handlers = {"ping": lambda _: {}, **handlers}
     while (request := channel.receive()) is not None:
         do, nonce = request.pop("do"), request.pop("nonce", None)
@@ -126,13 +127,13 @@ def serve(channel: Channel, handlers: dict[str, Handler]) -> None:
             channel.awake = do == "turn"
         except Refusal as refusal:
             reply = {"error": {"kind": refusal.kind, "message": str(refusal), "trace": ""}}
-        except BaseException as error:  # whatever it is, the judge must hear of it
+        except BaseException as error:  # report every error to the judge
             reply = {"error": describe(error)}
         channel.send(reply if nonce is None else {**reply, "nonce": nonce})
 
 
 def exhausted(error: BaseException) -> bool:
-    """Whether memory was short."""
+    """Whether memory was exhausted."""
     import torch
 
     said = isinstance(error, RuntimeError) and any(t in str(error) for t in OUT_OF_MEMORY)

@@ -1,8 +1,10 @@
-"""Inputs whose rows are alike: near one of two rows, of which one rises and the other falls.
+"""The family of inputs with similar rows: each is near one of two rows, of which one rises and the
+other falls.
 
-Draws are independent numbers, and families that are functions of a value keep them so. Then every
-expert gets equally many tokens, no queue is longer than another, an iteration converges at once,
-and the largest numbers of a row lie in all parts of it. Here they do not.
+``get_inputs()`` usually samples independent numbers, and families that are functions of a value
+keep them independent. Then every expert gets the same number of tokens, all queues have the same
+length, an iteration converges at once, and the largest numbers of a row are spread evenly. This
+family breaks those regularities.
 """
 
 from __future__ import annotations
@@ -17,25 +19,27 @@ from .slices import structured
 from .tensors import dense
 
 OWN_PART = 1 / 16
-"""How much of a row's own numbers is left."""
+"""Remaining share of a row's own numbers."""
 USUAL = 7 / 8
-"""Share of the elements of an integer tensor that have one value."""
+"""Share of the elements of an integer tensor that get one common value."""
 LEAST = 4
-"""Rows, and elements of a row, from which on they are changed."""
+"""Fewest rows, and fewest elements per row, of a tensor that the family changes."""
 
 
 @dataclass
 class Clusters:
-    """What the family needs to know of the inputs, from one draw and the same ever after."""
+    """State of the family: the tensors that it changes, found on one set of inputs and fixed
+    thereafter."""
 
     known: dict[int, Traits | Labels]
     way: int = 0
-    """Which way is used: 0 has rows alike and nearly in order, 1 only alike, 2 only in order."""
+    """The way in use. 0: rows are similar and nearly sorted; 1: only similar; 2: only nearly
+    sorted."""
 
     @staticmethod
     def of(tensors: list[torch.Tensor], traits: dict[int, Traits | Labels]) -> Clusters:
-        """Which of these tensors are changed: quantities that no structure binds, and integers that
-        may be there more than once."""
+        """Selects the tensors to change: quantities without structure, and integers that may occur
+        more than once."""
         known: dict[int, Traits | Labels] = {}
         for i, traits_of_it in traits.items():
             tensor = dense(tensors[i])
@@ -50,16 +54,16 @@ class Clusters:
         return Clusters(known)
 
     def ways(self) -> list[int]:
-        """Those to be tried, in order."""
+        """The ways to try, in order."""
         quantities = any(isinstance(known, Traits) for known in self.known.values())
         return [0, 1, 2] if quantities else [0] if self.known else []
 
     def ties(self) -> bool:
-        """Whether elements are equal which were not: quantities of few bits may become so."""
+        """Whether elements may become equal that were not: quantities with few bits may."""
         return any(isinstance(known, Traits) for known in self.known.values())
 
     def change(self, inputs: Any, seed: int) -> Any:
-        """``inputs`` with rows alike, where a seed has them."""
+        """``inputs`` with similar rows, determined by the seed."""
         return each_changed(inputs, seed, self.known, self._changed)
 
     def _changed(

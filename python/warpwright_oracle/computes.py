@@ -1,4 +1,4 @@
-"""Whether a reference computes: what only moves and fills values needs no kernel."""
+"""Whether a reference computes. One that only moves and fills values needs no kernel."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MOVES = {
     "replication_pad3d", "resize_", "roll", "scalar_tensor", "scatter", "select_scatter", "set_",
     "slice_scatter", "stack", "tril", "triu", "zero_", "zeros", "zeros_like",
 }  # fmt: skip
-"""Operators that give values which are already there, or constants."""
+"""Operators that return existing values or constants."""
 MINDS = {"isfinite", "isinf", "isnan", "isneginf", "isposinf", "nan_to_num", "nansum", "nanmedian"}
-"""Operators that tell numbers which are not finite from others."""
+"""Operators that distinguish non-finite numbers from others."""
 
 
 class Computes(TorchDispatchMode):
-    """Looks at every operator of a forward; ``found`` is whether one of them computes values,
-    ``minds`` whether one tells numbers which are not finite from others."""
+    """Examines every operator of a forward. ``found``: whether one of them computes values.
+    ``minds``: whether one distinguishes non-finite numbers from others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def _moves(func: torch._ops.OpOverload) -> bool:
 
 
 def _adds_up(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether values that are put at one place are summed there, or reduced otherwise."""
+    """Whether values stored at one place are summed or otherwise reduced."""
     names = [argument.name for argument in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     return bool(given.get("accumulate")) or given.get("reduce") is not None

@@ -1,9 +1,9 @@
-"""Whether inputs are such that honest programs differ on them by much more than on a task's own.
+"""Whether honest programs differ by much more on some inputs than on the task's own.
 
-The largest error of one draw says so badly: of exponentials it is that of one element, in units of
-a root mean square that is nearly the same element. Each error is taken relative to its own element
-and a usual one, and of these one that nearly all are below: from draw to draw it is nearly the
-same, where the largest is another by ten times.
+The largest error of one set of inputs is a poor measure. For exponentials it is the error of one
+element, in units of a root mean square that nearly equals the same element. Instead, each error is
+taken relative to its own element plus the median element, and a high quantile of these decides.
+Between seeds that quantile hardly changes, while the largest error changes tenfold.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import torch
 from .distance import limit
 
 WORSE = 64.0
-"""How many times as ill-conditioned as on the task's own inputs a reference may be on others. Where
-it is more, honest programs differ."""
+"""Largest allowed ratio of the reference's condition on other inputs to that on the task's own.
+Above it, honest programs differ."""
 NEAR = 8.0
-"""So many times below that are the inputs of which it is looked at more closely."""
+"""Inputs whose ratio is within this factor of ``WORSE`` are examined further."""
 AGAIN = 3
-"""Further honest programs whose errors decide then, by their median."""
+"""Number of further honest programs for them; their median error decides."""
 SHARE = 0.99
-"""Share of the elements that decide."""
+"""Quantile of the elements' errors that decides."""
 MOST = 0.5
-"""The same where a few slices are replaced: in a tensor of few rows these are many elements."""
+"""The same for the family that replaces a few slices: in a tensor of few rows these are many
+elements."""
 SAMPLE = 1 << 16
 LARGEST = 0.05
-"""Largest error, in units of the root mean square, of an output of one scale: three times as much
-is allowed, and a quarter of its spread at most."""
+"""Largest honest error, in units of the root mean square, of an output with one scale. The
+tolerance is three times as much, and at most a quarter of the output's spread."""
 
 
 def condition(tensor: torch.Tensor, exact: torch.Tensor, share: float = SHARE) -> float:
-    """The relative error that such a share of the elements of a sample are below."""
+    """The relative error that this share of the sampled elements stays below."""
     flat, truth = tensor.reshape(-1), exact.reshape(-1)
     step = max(1, truth.numel() // SAMPLE) | 1 if truth.numel() > SAMPLE else 1
     flat, truth = flat[::step].double(), truth[::step]

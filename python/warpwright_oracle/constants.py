@@ -1,9 +1,9 @@
-"""Other values of inputs that are the same in every draw.
+"""The family that changes inputs with equal values in all samples.
 
-A mask of ones, a state of zeros, positions in order, a temperature: ``get_inputs()`` always gives
-them, and a kernel that does not read them is right on all of its draws. ``forward`` takes them, so
-that another value means something to it, as a rule: its answer decides (``calibration.py``). Here
-they get other values, everywhere or in a single slice, so that no look at some elements finds them.
+``get_inputs()`` always returns the same mask of ones, state of zeros, positions or temperature. A
+kernel that does not read them passes on all samples. ``forward`` takes them, so another value
+usually has a meaning; the reference's result decides (``calibration.py``). This family changes
+them, everywhere or in a single slice, so that a kernel that samples some elements cannot notice.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from .slices import Pair, a_slice, pair
 from .tensors import dense
 
 FLIPPED = (1 / 4, 1 / 64)
-"""Share of the elements of a mask that get its other value, by the way."""
+"""Share of the elements of a mask that flip, by way."""
 SIZES = (1.0, 1 / 16)
-"""Root mean square of a state that was zero, in units of that of the other inputs, by the way."""
+"""Root mean square of a state that was zero, in units of that of the other inputs, by way."""
 MOST = 1 << 24
-"""Elements of a tensor that may be changed everywhere: chance is drawn on the host."""
+"""Largest tensor, in elements, that is changed everywhere: the host samples the random numbers."""
 MOVED = 0.2
-"""Standard deviation of the factor by which other numbers move."""
+"""Standard deviation of the random factor applied to other numbers."""
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Values in order along a dimension: positions, bounds, offsets."""
+    """Sorted values along a dimension: positions, bounds, offsets."""
 
     dim: int
     way: str = ""
-    """How their order may be another: ``places``, each once, and ``gaps`` between them, of which
-    none may be larger than those there are; else some are there more than once."""
+    """How to rearrange them. ``places``: permutes the values. ``gaps``: permutes the differences,
+    so that none exceeds the existing ones. Empty: repeats some values."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """One whole number: lengths, counts, places. It may be less."""
+    """One whole number: lengths, counts, indices. It may become smaller."""
 
     most: int
 
 
 @dataclass(frozen=True)
 class Zero:
-    """Nothing but zeros."""
+    """All zeros."""
 
     size: float
-    """Root mean square of what may be there instead."""
+    """Root mean square of the replacement values."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """One value, or several that are neither of the above."""
+    """Other floating values."""
 
 
 Kind = Pair | Ordered | Whole | Zero | Number
@@ -62,39 +62,39 @@ Kind = Pair | Ordered | Whole | Zero | Number
 
 @dataclass
 class Constants:
-    """What the family needs to know of the inputs that are the same in every draw."""
+    """State of the family: the inputs that are equal in all samples."""
 
     known: dict[int, Kind]
     way: int = 0
-    """Which way is used: 0 changes masks both ways, 1 less and only from low to high, 2 the
-    other way round."""
+    """The way in use. 0 flips masks in both directions; 1 flips fewer elements, from low to high
+    only; 2 flips fewer, from high to low only."""
 
     @staticmethod
     def of(
         tensors: list[torch.Tensor], same: list[bool], traits: dict[int, Traits | Labels]
     ) -> Constants:
-        """Which of these tensors may have other values, where it is known which of them are the
-        same in every draw. Those that other families change are not looked at."""
+        """Selects the tensors that may get other values, if it is known which are equal in all
+        samples. Skips those that other families change."""
         sizes = [known.size for known in traits.values() if isinstance(known, Traits)]
         size = max(sizes, default=1.0)
         known: dict[int, Kind] = {}
         if all(same):
-            return Constants(known)  # nothing varies: no other draw is wanted
+            return Constants(known)  # nothing varies, so the task needs no other inputs
         for i, (tensor, always) in enumerate(zip(tensors, same, strict=True)):
             if always and i not in traits and (kind := _kind(tensor, size)) is not None:
                 known[i] = kind
         return Constants(known)
 
     def ways(self) -> list[int]:
-        """Those to be tried, in order."""
+        """The ways to try, in order."""
         return [0, 1, 2] if self.known else []
 
     def ties(self) -> bool:
-        """Whether elements are equal which were not: none of quantities."""
+        """Whether quantities become equal that were not: none do."""
         return False
 
     def change(self, inputs: Any, seed: int) -> Any:
-        """``inputs`` with other values, where a seed has them."""
+        """``inputs`` with other values, determined by the seed."""
         return each_changed(inputs, seed, self.known, self._changed)
 
     def _changed(self, tensor: torch.Tensor, kind: Kind, random: torch.Generator) -> torch.Tensor:
@@ -128,7 +128,7 @@ class Constants:
 
 
 def _otherwise(part: torch.Tensor, kind: Ordered, random: torch.Generator) -> torch.Tensor:
-    """Values in order, otherwise."""
+    """The sorted values, rearranged."""
     count = part.shape[kind.dim]
     if kind.way == "places":
         order = torch.randperm(count, generator=random).to(part.device)
@@ -142,15 +142,15 @@ def _otherwise(part: torch.Tensor, kind: Ordered, random: torch.Generator) -> to
 
 
 def _again(count: int, random: torch.Generator, like: torch.Tensor) -> torch.Tensor:
-    """Places of so many values, in order, some more than once, from the first to the last."""
+    """``count`` sorted indices with repetitions, including the first and the last."""
     places = torch.randint(count, (count,), generator=random).sort().values
     places[0], places[-1] = 0, count - 1
     return places.to(like.device)
 
 
 def _kind(given: torch.Tensor, size: float) -> Kind | None:
-    """What a tensor that is the same in every draw is like; None where nothing else is known to be
-    meant: 0 and 1, and others than floating ones without an order."""
+    """The kind of a tensor that is equal in all samples. None where another value may be invalid,
+    such as unsorted integers, unless all have one value above 1."""
     if (tensor := dense(given)) is None or not tensor.numel() or tensor.is_complex():
         return None
     if tensor.is_floating_point() and tensor.element_size() == 1:
@@ -170,7 +170,7 @@ def _kind(given: torch.Tensor, size: float) -> Kind | None:
     if not bool(tensor.any()):
         return Zero(size)
     finite = torch.isfinite(tensor)
-    # A bias with places that are masked; what is not a number stays so.
+    # A bias with masked places. Infinities and NaN stay, since they are multiplied.
     return Number() if bool((finite & (tensor != 0)).any()) else None
 
 
@@ -179,8 +179,8 @@ def _ordered(tensor: torch.Tensor, dim: int) -> Ordered | None:
         return Ordered(dim)
     low, high = (bound.item() for bound in torch.aminmax(tensor.diff(dim=dim)))
     if low <= 0 <= high:
-        return Ordered(dim)  # some are there more than once: segments
+        return Ordered(dim)  # repeated values: segment ids
     if low == high:
-        # Positions in another order; equal lengths have no other.
+        # Positions can be permuted; equal lengths cannot.
         return Ordered(dim, "places") if abs(low) == 1 else None
     return Ordered(dim, "gaps")

@@ -1,8 +1,8 @@
 """Samples purely random inputs in place, in the arena on the device.
 
 Most references return ``[torch.randn(ROWS, FEATURES), ...]``, and a timed window has hundreds of
-such sets. Creating a tensor, placing it and copying it keeps the host busy for longer than the
-device. Sampling in place gives the same numbers with a few calls and no copy.
+such sets. If the host created, placed and copied each tensor, it would take longer than the device
+takes to compute. Sampling in place gives the same numbers with a few calls and no copy.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class DeviceSampling:
 
 
 def device_sampling(reference: Reference, seed: int, given: Any) -> DeviceSampling | None:
-    """How to sample what ``get_inputs()`` returns; ``given`` is its result for ``seed``. None if it
-    does anything but sample, or if sampling in place gives other numbers."""
+    """How to sample the inputs that ``get_inputs()`` returns; ``given`` is its result for ``seed``.
+    None if the function does anything but sample, or if sampling in place gives other numbers."""
     kinds = _kinds(reference)
     tensors: list[torch.Tensor] = []
     tree = flatten(given, tensors)

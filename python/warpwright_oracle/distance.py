@@ -1,4 +1,4 @@
-"""How far results are from the truth."""
+"""Error measures of results against the truth."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import torch
 
 PIECE = 1 << 26
-"""Elements of a large tensor that are looked at together."""
+"""Elements of a large tensor that are processed together."""
 CEILING = 0.25
-"""Largest error of an element, in units of the output's spread, that still says something about
-the output (``CEILING`` of ``tolerance.rs``)."""
+"""Largest error of an element, in units of the output's spread, that still counts as an error of
+the same value (``CEILING`` of ``tolerance.rs``)."""
 UNUSUAL = 64
-"""How many times the median error the others may be where some elements differ altogether."""
+"""Where some elements differ by more than the ceiling, the other elements count up to this multiple
+of the median error."""
 
 
 def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Equal tensors cut into the same pieces, so that what is computed of them stays small."""
+    """Cuts tensors of equal shape into the same pieces, so that intermediate results stay small."""
     flat = [t.reshape(-1) for t in tensors]
     for start in range(0, flat[0].numel(), PIECE):
         yield tuple(t[start : start + PIECE] for t in flat)
@@ -34,8 +35,9 @@ def slabs(tensor: torch.Tensor, dim: int) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class Distance:
-    """Between a result and the truth. An element counts where both are finite, and the truth within
-    the range of the result's dtype: what overflows there is no number to measure errors by."""
+    """Differences between a result and the truth. An element counts where both are finite and the
+    truth is within the range of the result's dtype: an overflowing element has no measurable
+    error."""
 
     error: float
     """Largest difference."""
@@ -50,12 +52,12 @@ class Distance:
     count: int = 0
     """Elements that count."""
     apart: int = 0
-    """Of these, the ones that differ by more than ``CEILING * spread``: the two say different
-    things there."""
+    """Counted elements that differ by more than ``CEILING * spread``: there the two have different
+    values."""
     near: float = 0.0
-    """Largest difference of the others."""
+    """Largest difference of the other counted elements."""
     beyond: float = 0.0
-    """The same, by as much as it is more than what is allowed relative to the element."""
+    """The same, after subtracting the tolerance relative to the element."""
 
 
 INFINITE = float("inf")
@@ -67,14 +69,15 @@ LARGEST = {
 
 
 def limit(dtype: torch.dtype) -> float:
-    """The least magnitude that rounds to infinity in a dtype (``Dtype::limit`` of ``dtype.rs``)."""
+    """The smallest magnitude that rounds to infinity in a dtype (``Dtype::limit`` of
+    ``dtype.rs``)."""
     ulp = {torch.float16: 2.0**5, torch.bfloat16: 2.0**120, torch.float32: 2.0**104}
     return LARGEST[dtype] + ulp[dtype] / 2 if dtype in LARGEST else INFINITE
 
 
 def magnitude(tensor: torch.Tensor) -> float:
-    """The largest magnitude; infinity where an element is infinite or no number. Reads the tensor
-    once and makes no other."""
+    """The largest magnitude; infinity where an element is infinite or NaN. Reads the tensor once
+    and allocates no other."""
     low, high = torch.aminmax(tensor)
     most = max(-low.item(), high.item())
     return most if most == most else INFINITE
@@ -87,7 +90,7 @@ class Moments:
         self.count, self.mean, self.squares = 0, 0.0, 0.0
 
     def add(self, values: torch.Tensor) -> None:
-        """Takes in a piece in float64."""
+        """Adds a piece in float64."""
         n = values.numel()
         if not n:
             return
@@ -99,18 +102,18 @@ class Moments:
 
 
 ELEMENT_ULPS = {torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
-"""What is allowed relative to an element (``ELEMENT_ULPS`` of ``tolerance.rs``), where that is most
-of what an honest program is off by: it rounds its results. In longer formats sums err by more."""
+"""Tolerance relative to an element (``ELEMENT_ULPS`` of ``tolerance.rs``), in formats where
+rounding the result is most of an honest error. In longer formats the errors of sums are larger."""
 
 
 def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
-    """Between real tensors of one shape."""
+    """The distance between real tensors of one shape."""
     error, beyond, size, agrees, moments = 0.0, 0.0, 0.0, True, Moments()
     relative = ELEMENT_ULPS.get(tensor.dtype, 0.0)
     most = limit(tensor.dtype)
     for mine, truth in pieces(tensor, exact):
         if truth.numel() and (largest := magnitude(truth)) < most and magnitude(mine) < INFINITE:
-            # As below, in a quarter of the time: every element counts.
+            # Equivalent to the code below where every element counts, in a quarter of the time.
             moments.add(truth)
             size = max(size, largest)
             apart_by = mine.double() - truth
@@ -130,7 +133,8 @@ def distance(tensor: torch.Tensor, exact: torch.Tensor) -> Distance:
                 beyond = max(beyond, (apart_by.abs_() - relative * known.abs()).max().item())
     if not moments.count:
         return Distance(0.0, 0.0, 0.0, agrees)
-    # Squares of what only float64 can hold overflow; no deviation is above twice the largest.
+    # Squares of numbers that only float64 can hold may overflow. No deviation exceeds twice the
+    # largest.
     variance = moments.squares / moments.count
     rms = _root(variance + moments.mean * moments.mean, size)
     spread = _root(variance, 2 * size)
@@ -155,9 +159,9 @@ def _counting(
 
 
 def _without(tensor: torch.Tensor, exact: torch.Tensor, far: float) -> tuple[float, int]:
-    """The largest error of an element on which the two agree, and how many are off by more than
-    ``far``. Where some are, others may be by chance a little less: what is many times the median
-    error says nothing either."""
+    """The largest error among elements with the same value, and the number of elements that are off
+    by more than ``far``. If some are, others may coincidentally be off by slightly less. So errors
+    of many times the median are excluded too."""
     error, apart, most, usual = 0.0, 0, limit(tensor.dtype), None
     for mine, truth in pieces(tensor, exact):
         _, counts = _counting(mine, truth, most)

@@ -1,7 +1,5 @@
-"""What speaks against a task, found out by running its reference: what it ignores, what it always
-gives, and which wrong answers would pass for right. Numbers only: what follows from them the judge
-decides.
-"""
+"""Examines a task for degeneracy by running its reference: inputs without effect, constant outputs,
+and wrong answers that would pass. Returns numbers only; the judge decides."""
 
 from __future__ import annotations
 
@@ -21,40 +19,40 @@ if TYPE_CHECKING:
     from .oracle import Oracle
 
 MOVED = 0.3
-"""Relative size of the change of a parameter."""
+"""Relative size of the perturbation of a parameter."""
 STRETCHES = (64, 4)
-"""How many times what an honest program errs is put on, in turn, to see whether the results move as
-many times as far. A jump is seen in as many draws more; the smaller one tells what smooth results
-do, and shows those that jump in every draw."""
+"""Factors by which the honest error is amplified, in turn, to test whether the results' errors grow
+in proportion. The larger factor makes discontinuities proportionally more likely to show. The
+smaller one measures smooth results, and shows results that jump for every seed."""
 WEIGHTS = ("init", "other")
-"""Which weights are taken in turn, for as many draws as there are stretches. Those that a model is
-made with hide jumps: what a batch norm by itself gives, an input scaled by 0.999995, is everywhere
-as far from a multiple of that input."""
+"""Weights that are used in turn; each serves as many seeds as there are stretches. Initial weights
+hide discontinuities: if a batch norm by itself returns its input scaled by 0.999995, the result is
+everywhere equally far from a multiple of that input."""
 INPUT = "input "
-"""How the names of answers begin that are an input."""
+"""Prefix of the names of counterfeits that return an input."""
 NEAR_ZERO = 8
-"""An input whose least magnitude is below so many times what is left of its size for one of its
-elements may be zero as well: draws of the usual generators have an exact zero in 2^24."""
+"""An input may also contain zeros if its least magnitude is below this many times its size divided
+by its number of elements: the usual generators return an exact zero once in 2^24 numbers."""
 FARTHEST = torch.finfo(torch.float64).max
-"""Farther than anything is allowed to be, and a number that JSON has."""
+"""Larger than any tolerance, and representable in JSON."""
 SEEDS = 0x5EED_4000
-"""What is added to a seed for other draws than its own."""
+"""Offset added to a seed for further inputs."""
 
 
 class Examiner:
-    """Looks at one task's reference on its own inputs."""
+    """Examines one task's reference on its own inputs."""
 
     def __init__(self, oracle: Oracle, tolerances: list[tuple[float, float]], weights: str) -> None:
         self.oracle = oracle
         self.tolerances = tolerances
-        """Per output, absolute and relative."""
+        """Absolute and relative tolerance per output."""
         self.model = oracle.models[weights]
 
     def examine(self, seed: int) -> dict[str, Any]:
-        """Shares are of the elements of the output where it is largest. ``finite`` and ``common``
-        (equal to the most common value) are per output, of the worse of two draws; ``inputs`` and
-        ``parameters`` say how much of the outputs changes beyond the tolerance with each, by name;
-        ``counterfeits`` how much of each wrong answer is wrong."""
+        """Measures shares of elements, of the output where the share is largest. ``finite`` and
+        ``common`` (equal to the most common value) are per output, for the worse of two samples.
+        ``inputs`` and ``parameters``: by name, the share of the outputs that changes beyond the
+        tolerance when it changes. ``counterfeits``: the wrong share of each wrong answer."""
         given = self.oracle.draw(seed, OWN)
         taken: list[torch.Tensor] = []
         tree = flatten(given, taken)
@@ -84,9 +82,9 @@ class Examiner:
         }
 
     def glance(self, seed: int, signed: bool) -> dict[str, Any]:
-        """The same in few calls: of no single input or parameter, and of few wrong answers. With
-        ``signed`` the family ``normal`` is allowed, and an input must be the answer there too: on
-        positive numbers ``relu`` returns its input."""
+        """The same in few calls: skips single inputs and parameters, and tries few wrong answers.
+        ``signed`` says that the family ``normal`` is allowed; an input then must be the answer on
+        that family too. On positive numbers ``relu`` returns its input."""
         given = self.oracle.draw(seed, OWN)
         truth = self._outputs(given)
         previous = self._outputs(self.oracle.draw(seed + SEEDS, OWN))
@@ -108,11 +106,13 @@ class Examiner:
         }
 
     def redraw(self, seed: int, draws: int) -> dict[str, Any]:
-        """What few draws show, looked for on so many others than the seed's own and with other
-        weights, until one shows it for certain. ``finite`` is the least share of finite elements
-        per output; ``stretched`` per output and draw the largest error of a program that errs
-        ``STRETCHES`` times as much as an honest one, over that, as if the outputs were as large as
-        on the seed's own draw. There must be a truth in float64."""
+        """Searches ``draws`` further samples, with other weights in turn, for defects that few
+        samples show. Stops at the first certain one. Requires a float64 truth.
+
+        ``finite``: the least share of finite elements per output. ``stretched``: per output and
+        sample, the largest error of a program that errs ``STRETCHES`` times as much as an honest
+        one, divided by that factor, and scaled to the outputs' size on the seed's own sample.
+        """
         sizes = [size(tensor) for tensor in self._outputs(self.oracle.draw(seed, OWN))]
         least = [1.0] * len(sizes)
         stretched: list[list[float]] = [[] for _ in sizes]
@@ -129,8 +129,8 @@ class Examiner:
     def stretched(
         self, seed: int, number: int, sizes: list[float]
     ) -> tuple[list[float], list[float]]:
-        """The share of each output that is finite on further inputs, with a zero in each that may
-        have one, and the errors there, for outputs of these sizes."""
+        """The finite share of each output on further inputs, and the errors there, scaled to
+        outputs of these sizes. Each input that may contain a zero gets one."""
         given = self.oracle.draw(seed + SEEDS + 1 + number, OWN)
         self._zero(given, number)
         turn, step = divmod(number, len(STRETCHES))
@@ -139,7 +139,7 @@ class Examiner:
         if not exact or len(exact) != len(sizes):
             return [1.0] * len(sizes), [FARTHEST] * len(sizes)
         shares = [finite(tensor) for tensor in exact]
-        seed_everything(number + 2)  # or all draws would err alike
+        seed_everything(number + 2)  # else all samples would have equal errors
         moved = plainly(truth.astray(given, stretch, weights, everywhere=True))
         if not moved or [t.shape for t in moved] != [t.shape for t in exact]:
             return shares, [FARTHEST] * len(exact)
@@ -152,7 +152,7 @@ class Examiner:
         return shares, errors
 
     def _zero(self, given: Any, number: int) -> None:
-        """Puts a zero into each input that may have one."""
+        """Writes a zero into each input that may contain one."""
         tensors: list[torch.Tensor] = []
         flatten(given, tensors)
         for index, traits in self.oracle.traits.items():
@@ -161,7 +161,7 @@ class Examiner:
                 flat[(number * 0x9E3779B1) % flat.numel()] = 0.0
 
     def _outputs(self, inputs: Any) -> list[torch.Tensor]:
-        """The tensors of the outputs, and of the inputs that the reference changes."""
+        """The tensors of the outputs, and the inputs that the reference changes."""
         outputs, _, copies = forward(self.model, inputs, 1)
         tensors: list[torch.Tensor] = []
         flatten(outputs, tensors)
@@ -175,20 +175,20 @@ class Examiner:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of real numbers, one of eight-bit numbers in float32: what is asked
-    of outputs here is not implemented for them."""
+    """Complex tensors as pairs of real numbers, and eight-bit floats in float32: torch does not
+    implement the comparisons here for the original dtypes."""
     reals = as_reals(tensor)
     return reals.float() if reals.is_floating_point() and reals.element_size() == 1 else reals
 
 
 def plainly(tensors: list[torch.Tensor] | None) -> list[torch.Tensor] | None:
-    """The same of several, if there are any."""
+    """``plain`` for several tensors, or None."""
     return tensors and [plain(tensor) for tensor in tensors]
 
 
 def apart(given: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
-    """The largest difference and the truth's ``size``; the difference is ``FARTHEST`` for integers
-    where any differs, and where not the same elements are finite."""
+    """The largest difference, and the truth's ``size``. The difference is ``FARTHEST`` for integers
+    that differ, and where the sets of finite elements differ."""
     if not truth.is_floating_point():
         return (0.0 if torch.equal(given, truth) else FARTHEST), 1.0
     found = distance(given, truth)
@@ -202,7 +202,7 @@ def size(tensor: torch.Tensor) -> float:
 
 def beyond(truth: torch.Tensor, answer: torch.Tensor, allowed: tuple[float, float]) -> float:
     """The share of elements of an answer that are outside a tolerance, or finite where the truth is
-    not, or not where it is."""
+    not, or vice versa."""
     wrong, (absolute, relative) = 0, allowed
     for mine, exact in pieces(answer, truth):
         if exact.is_floating_point():
@@ -235,7 +235,7 @@ def common(tensor: torch.Tensor) -> float:
 
 @contextlib.contextmanager
 def moved(parameter: torch.nn.Parameter, seed: int) -> Iterator[None]:
-    """A parameter with other values for a while."""
+    """Perturbs a parameter, and restores it."""
     kept = parameter.detach().clone()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -252,14 +252,14 @@ def moved(parameter: torch.nn.Parameter, seed: int) -> Iterator[None]:
 def plain_counterfeits(
     truth: list[torch.Tensor], previous: list[torch.Tensor]
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """What a candidate might return that does not look at its inputs."""
+    """Answers of a candidate that ignores its inputs."""
     yield "zeros", [torch.zeros_like(t) for t in truth]
     yield "its mean", [_filled(t) for t in truth]
     yield "the previous result", previous
 
 
 def handed_back(truth: list[torch.Tensor], given: Any) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """Each of the inputs as the answer, where it has as many elements."""
+    """Each input as the answer, where it has as many elements."""
     taken: list[torch.Tensor] = []
     flatten(given, taken)
     for i, tensor in enumerate(taken):
@@ -270,7 +270,7 @@ def handed_back(truth: list[torch.Tensor], given: Any) -> Iterator[tuple[str, li
 def counterfeits(
     truth: list[torch.Tensor], previous: list[torch.Tensor], taken: list[torch.Tensor]
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """What a candidate might return that computes nothing, or less than it should."""
+    """Answers of a candidate that computes nothing, or too little."""
     yield from plain_counterfeits(truth, previous)
     yield from handed_back(truth, taken)
     if any(t.dtype == torch.float32 for t in truth):

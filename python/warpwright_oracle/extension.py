@@ -31,8 +31,8 @@ SCALARS: dict[str, Any] = {
     "float32": ctypes.c_float,
     "float64": ctypes.c_double,
 }
-# What a tensor may hold for each C element type. Unsigned words stand for any type of their width:
-# kernels that move bits take them.
+# Accepted tensor dtypes per C element type. Unsigned words accept every dtype of their width, for
+# kernels that move bits.
 ELEMENTS: dict[str, tuple[torch.dtype, ...]] = {
     "float64": (torch.float64,),
     "float32": (torch.float32,),
@@ -59,7 +59,7 @@ def _fail(name: str, index: int, parameter: str, want: str, got: Any) -> None:
 
 
 def _check(name: str, index: int, parameter: dict[str, Any], cuda: bool, value: Any) -> None:
-    """Raises with the reason why ``value`` is not acceptable. Off the fast path."""
+    """Raises with the reason why ``value`` is not acceptable. Not on the fast path."""
     label = parameter["name"]
     if not isinstance(value, torch.Tensor):
         _fail(name, index, label, "a tensor or None", type(value).__name__)
@@ -77,9 +77,9 @@ def _check(name: str, index: int, parameter: dict[str, Any], cuda: bool, value: 
 
 
 def wrap(library: ctypes.CDLL, launcher: dict[str, Any], device: str) -> Callable[..., None]:
-    """The Python function for one launcher, specialised by generated source: a wrapper that loops
-    over its parameters would cost more than a small kernel, and so would torch's own function for
-    the current stream, which makes an object of it."""
+    """The Python function for one launcher, generated from source. A wrapper that loops over its
+    parameters would cost more than a small kernel. So would torch's function for the current
+    stream, which creates an object."""
     name = launcher["name"]
     function = getattr(library, name)
     function.restype = None if launcher["returns"] == "void" else ctypes.c_int
@@ -147,7 +147,7 @@ def install(artifact: Path, device: str) -> ModuleType:
             library = ctypes.CDLL(str(artifact / described["library"]))
             for launcher in described["launchers"]:
                 name = launcher["name"]
-                # One behind a condition of the preprocessor may not have been compiled.
+                # The preprocessor may have excluded a launcher inside an `#if`.
                 if hasattr(library, name) and not hasattr(module, name):
                     setattr(module, name, wrap(library, launcher, device))
     sys.modules["cuda_extension"] = module

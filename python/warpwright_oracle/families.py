@@ -1,11 +1,11 @@
-"""Other inputs than ``get_inputs()`` draws, made from them.
+"""Families of inputs: other inputs than those of ``get_inputs()``, made from them.
 
-A family here is a function of an element's value, the same for all elements: equal ones stay equal
-and zeros stay zero, so that symmetric, triangular, sparse and repeated inputs stay what they are.
-Where it needs chance, that is a hash of the value and a seed. Shape, dtype and strides are kept;
-booleans and plain values are not touched, nor floating tensors whose values say that they mean
-something else than a quantity (``changeable``). Integers are exchanged for others that the task's
-own draw has (``Labels``): what it indexes stays in range.
+Each family here is a function of an element's value, the same for all elements. Equal elements stay
+equal and zeros stay zero, so that symmetric, triangular, sparse and repeated inputs keep their
+structure. Randomness is a hash of the value and a seed. Shape, dtype and strides are kept. Families
+leave booleans and plain values unchanged, and floating tensors that are not quantities
+(``changeable``). They exchange integers for others from the task's own sample (``Labels``), so that
+indices stay in range.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from .tensors import dense, flatten, laid_out, unflatten
 
 OWN, NORMAL = "own", "normal"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
-"""Elements of a large tensor that are changed together: on the host, what its caches hold."""
+"""Elements of a large tensor that are changed together; on the host, as many as fit its caches."""
 EQUAL_SUMS = 1e-5
-"""Relative spread below which sums along a dimension count as equal in float32: probabilities of up
-to some thousand terms stay within."""
+"""Relative spread below which float32 sums along a dimension count as equal. Probabilities of up to
+some thousand terms stay below it."""
 BY_CHANCE = 0.05
-"""Of the spread that sums of independent values with this mean and spread would have: sums that are
-further apart are not meant to be equal. Half precision's probabilities stay within."""
+"""The same as a share of the spread that sums of independent values with this mean and spread would
+have. Sums with a larger spread are not meant to be equal. Half-precision probabilities stay below
+it."""
 ROUNDINGS = 8
-"""Units in the last place of a short format that a sum of probabilities is off by, as a share of a
-term over the root of their number."""
+"""Allowed error of a sum of probabilities in a short format: this many units in the last place of a
+term, divided by the root of the number of terms."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a family needs to know of a tensor, from one draw of it and the same ever after."""
+    """Statistics of a tensor for the families, from one sample of inputs and fixed thereafter."""
 
     spread: float
     """Standard deviation."""
@@ -46,55 +47,55 @@ class Traits:
     largest: float = 1.0
     """Largest magnitude."""
     least: float = 0.0
-    """Least chance that an element of the tensor at hand has."""
+    """Least random number among the elements of the tensor being changed."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What a family needs to know of an integer tensor: the values that one draw of it has."""
+    """Values of an integer tensor in the task's own samples."""
 
     values: torch.Tensor
-    """In ascending order, each once."""
+    """Sorted and unique."""
     distinct: bool = False
-    """Whether no draw has a value twice, in a row at least: places to write to, chosen experts. Two
-    writes to one place have no order."""
+    """Whether no sample repeats a value, at least within a row: places to write to, chosen experts.
+    Two writes to one place have no order."""
     size: float = 0.0
-    """No zero among them is put in as an error may."""
+    """Always 0, so that the examiner inserts a zero only where the tensor has one already."""
 
     def beside(self, tensor: torch.Tensor) -> Labels:
-        """With what another draw says."""
+        """These labels extended by another sample."""
         values = torch.unique(tensor)
         known = torch.unique(torch.cat([self.values, values]))
         return Labels(known, self.distinct and _distinct(tensor, values))
 
 
 class Other(Protocol):
-    """A family that is no function of a value, with what it needs to know of the inputs."""
+    """A family that is not a function of a value, with its state for the task's inputs."""
 
     known: dict[int, Any]
-    """By position, of the tensors that it changes."""
+    """State by position of the tensors that it changes."""
     way: int
 
     def ways(self) -> list[int]:
-        """The ways of changing them, in the order in which they are to be tried."""
+        """The ways of changing them, in the order in which they are tried."""
 
     def ties(self) -> bool:
-        """Whether the chosen way makes elements equal which were not."""
+        """Whether the chosen way makes elements equal that were not."""
 
     def change(self, inputs: Any, seed: int) -> Any:
-        """The inputs, changed in the chosen way as a seed has them."""
+        """The inputs, changed in the chosen way, determined by the seed."""
 
 
 def changeable(given: torch.Tensor) -> Traits | None:
-    """The traits of a tensor whose values are quantities; None where another value might mean
-    nothing: not floating, not dense, not finite, all integers (labels, masks and indices that are
-    stored as floats, states of zeros), constant, in order along a dimension (bounds, times), or
-    with equal sums along one (probabilities). Unit vectors are changed as others are: what a
-    reference makes of longer ones it says itself."""
+    """The traits of a tensor whose values are quantities. None where another value may be invalid:
+    not floating, not dense, not finite, all integers (labels, masks and indices stored as floats,
+    states of zeros), constant, sorted along a dimension (bounds, times), or with equal sums along
+    one (probabilities). Unit vectors count as quantities; the reference's result shows whether
+    longer vectors are valid."""
     if not given.is_floating_point() or (tensor := dense(given)) is None or tensor.numel() < 2:
         return None
     low, high = (bound.item() for bound in torch.aminmax(tensor))
-    # In memory order: what is asked of single elements does not depend on it.
+    # In memory order: tests of single elements do not depend on the order.
     flat = tensor.as_strided((tensor.numel(),), (1,))
     whole = all(bool((piece == piece.round()).all()) for (piece,) in pieces(flat))
     if not (float("-inf") < low < high < float("inf")) or whole:
@@ -109,9 +110,9 @@ def changeable(given: torch.Tensor) -> Traits | None:
 
 
 def exchangeable(given: torch.Tensor) -> Labels | None:
-    """The values of an integer tensor that may be exchanged for each other; None where their order
-    or their sum may mean something (offsets, lengths), or there are too few of them (masks) or too
-    many to know."""
+    """The interchangeable values of an integer tensor. None where their order or sum may have a
+    meaning (offsets, lengths), or the tensor has too few values (masks) or too many elements to
+    collect them."""
     if given.dtype not in INTEGERS or (tensor := dense(given)) is None:
         return None
     if not 2 < tensor.numel() <= MOST_LABELS:
@@ -126,7 +127,7 @@ def exchangeable(given: torch.Tensor) -> Labels | None:
 
 
 def _distinct(tensor: torch.Tensor, values: torch.Tensor) -> bool:
-    """Whether a tensor has no value twice, or no row of it has."""
+    """Whether a tensor, or each of its rows, has no repeated value."""
     if values.numel() == tensor.numel():
         return True
     if tensor.dim() < 2 or tensor.shape[-1] < 2:
@@ -142,13 +143,13 @@ def _total(flat: torch.Tensor, square: bool = False) -> float:
 
 
 def in_order(tensor: torch.Tensor) -> bool:
-    """Whether a vector does not fall anywhere, however short it is."""
+    """Whether a vector never decreases."""
     return tensor.dim() == 1 and bool((tensor[1:] >= tensor[:-1]).all())
 
 
 def ordered(tensor: torch.Tensor, dim: int) -> bool:
     count = tensor.shape[dim] - 1
-    if count < 7:  # so few are in order by chance
+    if count < 7:  # fewer may be sorted by coincidence
         return False
     up = down = True
     for slab in slabs(tensor, dim):
@@ -180,7 +181,7 @@ def _equal_sums(tensor: torch.Tensor, dim: int) -> bool:
 
 
 def _uniform(values: torch.Tensor, seed: int) -> torch.Tensor:
-    """A number in (0, 1) for each value, float32: its bits, mixed with the seed (the finaliser of
+    """A float32 number in (0, 1) for each value: its bits, hashed with the seed (the finaliser of
     MurmurHash3 with other shifts)."""
     bits = values.float().view(torch.int32) + (seed & 0x7FFF_FFFF)
     for shift, factor in ((16, -2048144789), (13, -1028477387), (15, 668265263)):
@@ -192,7 +193,7 @@ def _uniform(values: torch.Tensor, seed: int) -> torch.Tensor:
 
 INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 MOST_LABELS = 1 << 22
-"""Elements of an integer tensor that are sorted to know its values."""
+"""Largest integer tensor, in elements, that is sorted to collect its values."""
 Change = Callable[[torch.Tensor, Traits, int], torch.Tensor]
 
 
@@ -220,7 +221,7 @@ def _outliers(values: torch.Tensor, _: Traits, seed: int) -> torch.Tensor:
 
 
 def _huge(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
-    # In double: the factor may be beyond half precision.
+    # In float64: the factor may exceed half precision.
     return (values.double() * (HUGE / traits.largest)).to(values.dtype)
 
 
@@ -234,8 +235,8 @@ def _spike(values: torch.Tensor, traits: Traits, seed: int) -> torch.Tensor:
 
 
 def _chance(values: torch.Tensor, traits: Traits, seed: int) -> torch.Tensor:
-    """As ``_uniform``, but the most of zeros, and of negative numbers where there are others: which
-    sign a spike has must not depend on the seed."""
+    """As ``_uniform``, but 1 for zeros, and for negative numbers if the tensor has both signs: the
+    sign of a spike must not depend on the seed."""
     out = values <= 0 if traits.signed else values == 0
     return torch.where(out, 1.0, _uniform(values, seed))
 
@@ -248,7 +249,7 @@ def _non_finite(values: torch.Tensor, _: Traits, seed: int) -> torch.Tensor:
 
 
 def _exchanged(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
-    """Each value by another, no two by the same."""
+    """Replaces each value by another, one to one."""
     known = labels.values
     count = known.numel()
     rank = torch.searchsorted(known, values).clamp_(max=count - 1)
@@ -258,7 +259,7 @@ def _exchanged(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
 
 
 def _extreme(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
-    """One of eight values by the least or the greatest."""
+    """Replaces one of eight values by the least or the greatest."""
     if labels.distinct:
         return values
     chance = _uniform(values, seed)
@@ -267,16 +268,16 @@ def _extreme(values: torch.Tensor, labels: Labels, seed: int) -> torch.Tensor:
 
 
 HUGE = 0.75 * torch.finfo(torch.float16).max
-"""Largest magnitude of the family ``huge``, in every dtype: its exponential overflows in all but
-double, its square not but in half precision."""
+"""Largest magnitude of the family ``huge``, in every dtype. Its exponential overflows in all dtypes
+but float64; its square overflows only in half precision."""
 STEEP = 128.0
-"""Of the family ``steep``: its exponential overflows in float32, and errors of its roundings are no
-more than 128 units."""
+"""Largest magnitude of the family ``steep``. Its exponential overflows in float32, and amplifies
+rounding errors at most to 128 units."""
 SPIKE = 32.0
-"""How many times the largest magnitude a spike has: in a row of normal numbers it is alone in an
-exponential, and overflows one that is not shifted by the largest of all."""
+"""Magnitude of a spike, in units of the largest magnitude. In a row of normal numbers a spike
+dominates a softmax, and overflows one without subtraction of the maximum."""
 LABELS = {"normal": _exchanged, "outliers": _extreme}
-"""What families make of integers."""
+"""Functions of integer values by family."""
 FAMILIES: dict[str, Change] = {
     "normal": _normal,
     "offset": _offset,
@@ -290,25 +291,24 @@ FAMILIES: dict[str, Change] = {
     "spike": _spike,
     "non_finite": _non_finite,
 }
-"""The families that are functions of a value; ``InputFamily`` in ``crates/record`` says what each
-is."""
+"""Families that are functions of a value; see ``InputFamily`` in ``crates/record``."""
 SLICES, CONSTANTS, CLUSTERS = "slices", "constants", "clusters"
-"""Families that are no functions of a value: ``slices.py``, ``constants.py``, ``clusters.py``."""
+"""Families that are not functions of a value: ``slices.py``, ``constants.py``, ``clusters.py``."""
 TRIED_FIRST = (
     "normal", CONSTANTS, SLICES, CLUSTERS, "sparse", "steep", "spike", "large",
     "outliers", "offset", "integers", "huge", "small",
 )  # fmt: skip
 """The order in which families are tried where time is short: first those that have both signs and
-tell lower precision, then those that wrong programs were seen to fail on."""
+reveal lower precision, then those on which wrong programs were observed to fail."""
 TIES = {"sparse", "integers"}
-"""Families that make elements equal which were not."""
+"""Families that make elements equal that were not."""
 LAST = "non_finite"
-"""Only tried where an output that is no floating one is constant on all others, or the reference
-asks whether numbers are finite: honest programs differ in what they make of such numbers."""
+"""Tried only where a non-floating output is constant on all other families, or the reference tests
+whether numbers are finite: honest programs treat non-finite numbers differently."""
 
 
 def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: int) -> Any:
-    """``inputs`` as of the family: new tensors for those that ``traits`` names by position."""
+    """The inputs of a family: ``inputs`` with new tensors at the positions in ``traits``."""
     if family == OWN:
         return inputs
     tensors: list[torch.Tensor] = []
@@ -316,7 +316,7 @@ def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: i
     for index, known in traits.items():
         made, each = None, dense(tensors[index])
         if each is None:
-            continue  # this draw lies otherwise than the one that was looked at
+            continue  # not dense, unlike the tensor that the traits are from
         if isinstance(known, Traits):
             made = _changed(each, FAMILIES[family], known, seed)
         elif family in LABELS:
@@ -332,8 +332,8 @@ def each_changed(
     known: dict[int, Any],
     made: Callable[[torch.Tensor, Any, torch.Generator], torch.Tensor],
 ) -> Any:
-    """``inputs`` with what is made of each known tensor, without gaps, and what is known of it; all
-    that chance decides comes from the seed. Strides are kept."""
+    """``inputs`` with each known tensor replaced by ``made`` (its dense elements, its state, the
+    random generator). The seed determines all randomness. Strides are kept."""
     tensors: list[torch.Tensor] = []
     tree = flatten(inputs, tensors)
     random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
@@ -351,7 +351,7 @@ def changes(family: str, traits: dict[int, Traits | Labels]) -> bool:
 def _changed(tensor: torch.Tensor, made: Change, traits: Traits, seed: int) -> torch.Tensor:
     result = torch.empty_like(tensor)
     shape = (tensor.numel(),)
-    # Dense, whatever the order of its dimensions: memory order will do.
+    # Dense in memory order; the order of its dimensions does not matter.
     source, target = tensor.as_strided(shape, (1,)), result.as_strided(shape, (1,))
     piece = GPU_PIECE if tensor.is_cuda else HOST_PIECE
     if made is _spike:

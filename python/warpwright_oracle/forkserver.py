@@ -1,8 +1,8 @@
-"""The parent of processes of one role: imports what they need, touches no GPU, and forks.
+"""The fork server of one role: imports the role's modules, initialises no GPU, and forks.
 
-The library of crate ``jail-fork`` speaks with the judge, forks and confines. This process reads no
-request and nothing that a candidate wrote; what it knows when it begins to serve is all that its
-forks share. It must have one thread and no GPU, which the library looks at.
+The library of crate ``jail-fork`` talks to the judge, forks and confines. This process reads no
+request and no candidate file. Its forks share only its state at the time it begins to serve. It
+must have one thread and no GPU context; the library checks both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from types import ModuleType
 
 ALSO = {"baseline": ["torch._inductor.compile_fx"], "oracle": ["torch._dynamo"]}
-"""What a role imports when it starts."""
+"""Modules that each role imports at start, in addition to its own."""
 GoOn = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 
 
 def become(program: bytes, module: ModuleType) -> None:
-    """What an executed Python has and a fork has not: its own arguments, environment, chance and
-    handling of signals."""
+    """Sets the process state that exec would have set and fork does not: arguments, environment,
+    random seeds and signal handlers."""
     asked = json.loads(program)
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -41,7 +41,8 @@ def become(program: bytes, module: ModuleType) -> None:
 
 
 def go_on(program: bytes, module: ModuleType) -> int:
-    """The life of a fork, in its jail. Ends the process as Python would, and never returns."""
+    """Runs the role's module in a fork, in its jail. Exits with Python's exit status and never
+    returns."""
     code = 1
     try:
         become(program, module)
@@ -61,8 +62,9 @@ def go_on(program: bytes, module: ModuleType) -> int:
 
 @contextlib.contextmanager
 def unasked(device: str) -> Iterator[None]:
-    """Has nobody ask whether there is a GPU. Compilers do, when they are imported; asking opens it,
-    and a fork cannot use what its parent has opened. Where the device is one, there is one."""
+    """Replaces ``torch.cuda.is_available`` by a constant answer. Compilers call it when they are
+    imported; the real call initialises CUDA, and a fork cannot use a context that its parent
+    initialised. A ``cuda`` device implies a GPU."""
     import torch
 
     ask = torch.cuda.is_available
@@ -76,7 +78,8 @@ def unasked(device: str) -> Iterator[None]:
 def main() -> None:
     """Entry point: ``python -m warpwright_oracle.forkserver LIBRARY ROLE DEVICE``."""
     library, role, device = sys.argv[1:]
-    # What the judge has open is not for its processes, and memory of a GPU counts as one opened.
+    # Forked processes must not inherit the judge's descriptors. The library also takes open device
+    # memory for an initialised GPU.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     module = importlib.import_module(f".{role}", __package__)
     with unasked(device):
@@ -84,7 +87,7 @@ def main() -> None:
             importlib.import_module(name)
     if (role, device) == ("baseline", "cpu"):
         importlib.import_module(".inductor_warmup", __package__).warm_up()
-    # With the interpreter's lock held throughout: nobody else is here.
+    # PyDLL keeps the interpreter's lock during the call: this process has no other thread.
     serve = ctypes.PyDLL(library).warpwright_jail_serve
     serve.argtypes = [GoOn]
     gc.collect()

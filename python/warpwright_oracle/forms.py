@@ -1,6 +1,5 @@
-"""What a task may take and give: the forms of values that can be handed to a candidate, and that
-they stay the same from draw to draw. What cannot be had is refused by name, before any candidate.
-"""
+"""Which forms of inputs and outputs a task may have: those that can be handed to a candidate and
+stay equal between samples. Others are refused by name before any candidate runs."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ PLAIN = (bool, int, float, complex, str)
 
 
 def positional(made: Any, forward: Callable[..., Any]) -> list[Any]:
-    """What ``get_inputs()`` returned, as a list of ``forward``'s arguments. A dict names them."""
+    """The result of ``get_inputs()`` as a list of ``forward``'s arguments. A dict names them."""
     if isinstance(made, dict):
         return _by_name(made, forward)
     if isinstance(made, tuple | list):
@@ -31,14 +30,14 @@ def positional(made: Any, forward: Callable[..., Any]) -> list[Any]:
 
 
 def drawn(make: Callable[[], Any]) -> Any:
-    """What a function returns, or all that it yields."""
+    """The result of a function, or all values that it yields."""
     made = make()
     return list(made) if isinstance(made, Iterator) else made
 
 
 def _by_name(made: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
-    """The values in the order of the parameters, so that a candidate is called like the reference;
-    a parameter between them that is not named has its default."""
+    """The values in the order of the parameters, so that a candidate is called like the reference.
+    A parameter between them without a value gets its default."""
     signature = inspect.signature(forward)
     try:
         bound = signature.bind(None, **made)
@@ -66,9 +65,9 @@ def _by_name(made: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
 
 
 def constructor(init: Any, make: Callable[..., Any]) -> Any:
-    """What ``get_init_inputs()`` returned, as a list or a dict of the constructor's arguments. Some
-    collections return ``[positional, named]``: that is taken apart where the model cannot be made
-    of the two as they are, or the names are those of its parameters."""
+    """The result of ``get_init_inputs()``, as a list or a dict of the constructor's arguments. Some
+    collections return ``[positional, named]``. The two are unpacked if the constructor does not
+    accept them as they are, or if the names are those of its parameters."""
     if init is None:
         return []
     if not isinstance(init, list | tuple | dict):
@@ -101,15 +100,15 @@ def _paired(given: Any, named: dict[Any, Any], make: Callable[..., Any]) -> bool
 
 
 def carried(value: Any, what: str, *, returned: bool = False) -> None:
-    """Raises Refusal where a value cannot be handed to another process as it is. One that is
-    ``returned`` is only compared: names of its fields and the kind of its keys do not matter."""
+    """Raises Refusal where a value cannot be handed to another process unchanged. A ``returned``
+    value is only compared: its field names and key types do not matter."""
     if isinstance(value, torch.Tensor):
         _carried_tensor(value, what)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str) and not returned:
                 kind = type(key).__name__
-                text = f"{what} is a dict with keys of type {kind}: only str will do"
+                text = f"{what} is a dict with keys of type {kind}: keys must be str"
                 raise Refusal("form", text)
             carried(item, f"{what}[{key!r}]", returned=returned)
     elif isinstance(value, torch.Size):
@@ -150,7 +149,7 @@ def _carried_tensor(tensor: torch.Tensor, what: str) -> None:
 
 
 class Form:
-    """How a value is built: its nesting, and the shapes and dtypes of its tensors. Numbers and
+    """The structure of a value: its nesting, and the shapes and dtypes of its tensors. Numbers and
     strings may differ."""
 
     def __init__(self, value: Any) -> None:
@@ -160,7 +159,7 @@ class Form:
         self.kinds = [(tuple(t.shape), NAMES.get(t.dtype, str(t.dtype))) for t in tensors]
 
     def must_be(self, other: Form, what: str) -> None:
-        """Raises Refusal where another draw of ``what`` is built differently."""
+        """Raises Refusal where another sample of ``what`` has another structure."""
         if self.nesting != other.nesting or len(self.kinds) != len(other.kinds):
             raise varying(f"{what} is built differently from draw to draw")
         for i, (mine, theirs) in enumerate(zip(self.kinds, other.kinds, strict=True)):
@@ -171,8 +170,8 @@ class Form:
 
 
 def varying(message: str) -> Refusal:
-    """Says that a task is not the same from draw to draw."""
-    return Refusal("varying", f"{message}: all calls must be alike but for the numbers in tensors")
+    """The refusal of a task whose structure varies between samples."""
+    return Refusal("varying", f"{message}: only numbers in tensors may vary")
 
 
 def _nesting(tree: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which operators a reference applies to what, by shapes alone: nothing is computed."""
+"""The operator graph of a reference, from shapes alone: nothing is computed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch.utils._pytree import tree_leaves
 from .reference import Reference
 
 MOST_OPERATORS = 20_000
-"""Operators after which a graph is given up: each takes up to a millisecond."""
+"""Largest graph, in operators: each takes up to a millisecond."""
 
 
 class Recorder(TorchDispatchMode):
-    """Notes each operator that runs, with the nodes that its tensors are from."""
+    """Records each operator that runs, and the nodes that produced its tensors."""
 
     def __init__(self) -> None:
         super().__init__()
         self.nodes: list[dict[str, Any]] = []
         self.at: dict[int, int] = {}
         self.alive: list[torch.Tensor] = []
-        """All that was seen: an id means one tensor for as long as that lives."""
+        """Keeps all tensors alive, so that each id stays unique."""
 
     def leaf(self, tensor: torch.Tensor, kind: str) -> int:
         """A node that computes nothing."""
         return self._note(kind, [], [tensor])
 
     def of(self, tensor: torch.Tensor) -> int:
-        """The node that a tensor is from; what nobody made in between is a constant."""
+        """The node that produced a tensor; a constant if none did."""
         known = self.at.get(id(tensor))
         return self.leaf(tensor, "constant") if known is None else known
 
@@ -53,8 +53,8 @@ class Recorder(TorchDispatchMode):
 
 
 def graph(source: str, mode: str, seed: int) -> dict[str, Any] | None:
-    """Nodes and outputs, by index; None where shapes alone do not say what is applied. The module
-    is executed once more, so that nothing that it keeps refers to what was not computed."""
+    """Nodes and outputs, by index. None where shapes alone do not determine the operators. The
+    module is executed once more, so that it keeps no reference to meta tensors."""
     try:
         with torch.device("meta"):
             reference = Reference(source, "meta", mode, "graphed")
@@ -72,7 +72,7 @@ def graph(source: str, mode: str, seed: int) -> dict[str, Any] | None:
                     recorder.leaf(leaf, "input")
             with torch.no_grad(), recorder:
                 outputs = model(*inputs)
-    except Exception:  # whatever it is: it is told when the reference is run
+    except Exception:  # a run of the reference reports its errors
         return None
     given = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
     return {"nodes": recorder.nodes, "outputs": [recorder.of(tensor) for tensor in given]}

@@ -30,8 +30,8 @@ FORMAT = 1
 MAX_MODULES = 32
 MAX_SOURCE_BYTES = 4 << 20
 
-# Flags that change nothing here, or that the builder passes anyway. Every other flag is dropped,
-# and the builder says so: a candidate does not choose how it is compiled.
+# Flags without effect here, or that the builder passes anyway. Every other flag is dropped, and the
+# builder reports it: a candidate does not choose how it is compiled.
 HARMLESS = re.compile(
     r"-O[0-3]|-std=c\+\+(14|17|20)|--std=c\+\+(14|17|20)|-lineinfo|--generate-line-info|-fPIC"
     r"|--expt-relaxed-constexpr|--expt-extended-lambda|--extended-lambda|-Xcompiler|-w|-Wall"
@@ -40,7 +40,7 @@ HARMLESS = re.compile(
 
 
 class HarvestError(Exception):
-    """The candidate asked for something that cannot be harvested."""
+    """The candidate used a feature that the harvest does not support."""
 
 
 def texts(value: object) -> list[str]:
@@ -62,13 +62,13 @@ def function_docs(functions: object) -> dict[str, str] | None:
 
 
 def key(cpp: list[str], cuda: list[str], functions: dict[str, str] | None) -> str:
-    """Names a module by what it is made of. SHA-256, hexadecimal."""
+    """A module's key: the SHA-256 of its sources and functions, hexadecimal."""
     parts = [cpp, cuda, None if functions is None else sorted(functions)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def identity(*args: object, **kwargs: object) -> str:
-    """The key of the module that `load_inline` or `load` with these arguments means."""
+    """The key of the module for these arguments of `load_inline` or `load`."""
     given = dict(zip(("name", "cpp_sources", "cuda_sources", "functions"), args, strict=False))
     given.update(kwargs)
     second = texts(given.get("cpp_sources"))
@@ -98,7 +98,7 @@ def read_sources(sources: object) -> tuple[list[str], list[str]]:
 def install_module(
     load_inline: Callable[..., object], load: Callable[..., object]
 ) -> types.ModuleType:
-    """Puts a module of these two functions where `torch.utils.cpp_extension` is looked for.
+    """Installs a module of these two functions as `torch.utils.cpp_extension`.
 
     The real module is never imported: it needs setuptools and half a second.
     """
@@ -133,7 +133,8 @@ def install_module(
 
 
 def install(artifact: str | Path) -> None:
-    """Makes `load_inline` and `load` find what the builder put into the artifact folder."""
+    """Makes `load_inline` and `load` return the modules that the builder put into the artifact
+    folder."""
     folder = Path(artifact)
     table: dict[str, dict[str, str]] = {}
     listing = folder / "inline.json"
@@ -163,7 +164,7 @@ def install(artifact: str | Path) -> None:
 
 
 class Placeholder(types.ModuleType):
-    """Stands for a module that is not built yet: any attribute is there, none can be called."""
+    """Stands for a module that is not built yet. Every attribute exists; calling one raises."""
 
     def __getattr__(self, attribute: str) -> object:
         if attribute.startswith("__"):
@@ -183,7 +184,7 @@ class Recorder:
         self.modules: dict[str, dict[str, object]] = {}
 
     def located(self, source: str) -> str:
-        """The source under the line numbers it has in model_new.py, if it stands there verbatim."""
+        """The source under its line numbers in model_new.py, if that file contains it verbatim."""
         at = self.model_text.find(source) if source.strip() else -1
         if at < 0:
             return source
@@ -276,7 +277,8 @@ def run(path: Path, name: str) -> types.ModuleType:
 
 
 def init_arguments(reference: Path | None, candidate: types.ModuleType) -> list[object]:
-    """What `ModelNew` is constructed with: the reference's word first, then the candidate's own."""
+    """Arguments for constructing `ModelNew`: the reference's, or the candidate's own without a
+    reference."""
     source = candidate
     if reference is not None:
         source = run(reference, "model")
@@ -285,7 +287,7 @@ def init_arguments(reference: Path | None, candidate: types.ModuleType) -> list[
 
 
 def without_gpu(default: str) -> AbstractContextManager[Any]:
-    """Makes what is meant for a GPU on `default` instead; `.cuda()` does nothing."""
+    """Redirects tensors for a GPU to `default`; `.cuda()` does nothing."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -310,7 +312,8 @@ def without_gpu(default: str) -> AbstractContextManager[Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the harvest. What it found is in OUT; the exit status only says that OUT was written."""
+    """Runs the harvest and writes the result to OUT. Exits with 0 even if the candidate raised; OUT
+    then names the problem."""
     folder, out = Path(arguments[0]), Path(arguments[1])
     reference = Path(arguments[2]) if len(arguments) > 2 else None
     import torch

@@ -1,8 +1,8 @@
-"""Headers that Inductor compiles ahead, kept from process to process.
+"""Keeps Inductor's precompiled headers from process to process.
 
-Inductor keeps them outside its cache, in a folder of the user's below ``/tmp``, which in a jail is
-a new one each time: every process would compile torch's headers again, which takes longer than all
-its kernels.
+Inductor keeps them outside its cache, in a user's folder below ``/tmp``. In a jail that folder is
+new for each process, so every process would precompile torch's headers again. That takes longer
+than compiling all of its kernels.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 
 def keep(folder: Path) -> None:
-    """Has Inductor find what earlier processes compiled in ``folder``, and leave there what it
-    compiles. Names say what a header was compiled from and how; files appear there whole."""
+    """Makes Inductor reuse precompiled headers from ``folder`` and store new ones there. A file's
+    name encodes the header and the compiler flags. A file appears there only when it is
+    complete."""
     from torch._inductor import codecache
 
     compiled = codecache._precompile_header

@@ -1,4 +1,5 @@
-"""On the cpu device, ``'cuda'`` means the host: references and candidates run unmodified."""
+"""On the cpu device, maps ``'cuda'`` to the host, so that references and candidates run
+unmodified."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def _mapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Stream:
-    """A stream of the host: what is called has run when the call returns."""
+    """A stream of the host. Every call completes before it returns."""
 
     cuda_stream = 0
     device = torch.device("cpu")
@@ -69,7 +70,7 @@ class Stream:
 
 
 class Event:
-    """An event of the host: it has happened once it was recorded."""
+    """An event of the host. It has happened as soon as it is recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.seconds = 0.0
@@ -79,7 +80,7 @@ class Event:
         self.seconds = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds between two."""
+        """Milliseconds between two events."""
         return 1e3 * (end.seconds - self.seconds)
 
     def query(self) -> bool:
@@ -90,7 +91,7 @@ class Event:
 
 
 def _stub_cuda() -> None:
-    """What ``torch.cuda`` says and does of the one device that there is."""
+    """Replaces functions of ``torch.cuda`` by stubs for a single device."""
     stream = Stream()
     stubs: dict[str, Any] = {
         "Stream": Stream,
@@ -123,11 +124,11 @@ _done = False
 
 
 def map_cuda_to_host(source: str, *, pretend: bool) -> None:
-    """Patches torch once, if ``source`` speaks of CUDA: factories, ``to``, ``cuda()``, autocast and
-    ``torch.cuda``; with ``pretend`` (candidates), ``is_cuda`` is true as well.
+    """Patches torch once if ``source`` mentions CUDA: factories, ``to``, ``cuda()``, autocast and
+    ``torch.cuda``. With ``pretend`` (candidates), ``is_cuda`` is true as well.
 
     Sources that never name a CUDA device run on an unpatched torch. Streams and events are the
-    host's, where everything has run when a call returns.
+    host's: every call completes before it returns.
     """
     global _done
     if _done or "cuda" not in source.replace("cuda_extension", ""):

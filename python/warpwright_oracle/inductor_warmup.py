@@ -31,8 +31,9 @@ class _Model(torch.nn.Module):
 
 
 def warm_up() -> None:
-    """Compiles for the host. Not for processes of a GPU: Inductor would keep the host's patterns in
-    addition to the GPU's, unlike a user's process. Leaves one thread, if numpy starts none."""
+    """Compiles for the host. Not for GPU processes: Inductor would keep the host's patterns in
+    addition to the GPU's, unlike in a user's process. Leaves a single thread, unless numpy starts
+    others."""
     from torch._inductor.graph import GraphLowering
 
     lowered = GraphLowering.codegen
@@ -47,8 +48,8 @@ def warm_up() -> None:
         with _cache_elsewhere(), torch.no_grad():
             torch.compile(_Model())(torch.randn(4, 8))
     except Exception as error:
-        # Torch wraps what stopped it. Any other failure is the compiler's own, and will be told by
-        # whoever compiles a task.
+        # Torch wraps the exception that stopped it. Any other failure is the compiler's own;
+        # compiling a task will report it.
         if "_EnoughError" not in str(error):
             print(f"warming up Inductor failed: {error}"[:400], file=sys.stderr)
     finally:

@@ -1,8 +1,8 @@
 """The inspector: one call of a candidate under a tool, in a process of its own.
 
-Unlike the runner it has no arena: every tensor is an allocation of its own, so that a sanitizer
-sees where each one ends. Inputs and weights come in a file, what was seen goes into another; the
-judge reads both the tool's files and this one as the candidate's word.
+Unlike the runner it has no arena. Every tensor is an allocation of its own, so that a sanitizer
+sees the bounds of each. Inputs and weights come in a file; the report goes into another. The judge
+trusts neither this report nor the tool's files more than the candidate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Inspector:
         self.data = torch.from_file(str(data), shared=False, size=size, dtype=torch.uint8)
 
     def view(self, at: Place) -> torch.Tensor:
-        """A tensor with memory of its own, no byte more than it spans."""
+        """A tensor with memory of its own, exactly as large as its span."""
         dtype = DTYPES[at["dtype"]]
         if at["bytes"] == 0:
             return torch.empty(at["shape"], dtype=dtype, device=self.device)
@@ -84,8 +84,8 @@ class Inspector:
         self.inputs = self.values(given["inputs"])
 
     def warm(self) -> None:
-        """The first call, as in the runner: what it makes then it may make with operators, which
-        are forbidden from then on."""
+        """The first call, as in the runner. It may use operators, which are forbidden
+        afterwards."""
         self.call()
         rules.forbid_operators(rules.computing(self.device))
 
@@ -94,7 +94,7 @@ class Inspector:
             torch.cuda.synchronize()
 
     def call(self, times: int = 1) -> float:
-        """Calls and waits; seconds."""
+        """Calls and waits; returns seconds."""
         begun = time.monotonic()
         with torch.no_grad():
             for _ in range(times):
@@ -103,7 +103,7 @@ class Inspector:
         return time.monotonic() - begun
 
     def kernels(self, trace: Path) -> dict[str, Any]:
-        """Times of kernels over a few calls: from CUPTI, or from the launcher of the cpu device."""
+        """Kernel times over a few calls: from CUPTI, or from the launcher of the cpu device."""
         self.call(WARM_CALLS)
         calls = max(1, min(MOST_CALLS, int(MEASURED_SECONDS / max(self.call(), 1e-6))))
         if not self.cuda:
@@ -116,21 +116,21 @@ class Inspector:
         activities = [torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities, acc_events=True) as profile:
             seconds = self.call(calls)
-        # The exporter renames a file of its own, which only a private folder allows.
+        # The exporter renames a file of its own, which only a private folder permits.
         private = Path(tempfile.mkdtemp()) / "trace.json"
         profile.export_chrome_trace(str(private))
         trace.write_bytes(private.read_bytes())
         return {"calls": calls, "seconds": seconds}
 
     def counters(self, _: Path) -> dict[str, Any]:
-        """One call between the marks that the profiler waits for."""
+        """One call between the markers that the profiler waits for."""
         torch.cuda.profiler.start()
         seconds = self.call()
         torch.cuda.profiler.stop()
         return {"calls": 1, "seconds": seconds}
 
     def sanitize(self, _: Path) -> dict[str, Any]:
-        """One call beside the first one."""
+        """One more call after the first."""
         return {"calls": 1, "seconds": self.call()}
 
 
@@ -148,7 +148,7 @@ class Launch(ctypes.Structure):
 
 
 def host_launches(artifact: str | None) -> list[dict[str, Any]]:
-    """What the libraries of an artifact noted of their launches, in the form of a Chrome trace."""
+    """The launches that an artifact's libraries recorded, as a Chrome trace."""
     rows: list[dict[str, Any]] = []
     for path in sorted(Path(artifact).rglob("*.so")) if artifact else []:
         library = ctypes.CDLL(str(path))
@@ -185,7 +185,8 @@ def main() -> None:
     parser.add_argument("--what", required=True, choices=("kernels", "counters", "sanitize"))
     given = parser.parse_args()
     stage = "start"
-    # Until here only our own code has run: a report that stays so says that the candidate ended it.
+    # Until here only our own code has run. If the report stays unfinished, the candidate ended the
+    # process.
     given.report.write_text(json.dumps({"done": False}))
     try:
         inspector = Inspector(given.device, given.given)
@@ -197,7 +198,7 @@ def main() -> None:
     except Refusal as refusal:
         told = {"kind": refusal.kind, "message": str(refusal), "trace": ""}
         report = {"error": told, "during": stage}
-    except BaseException as error:  # whatever it is, the judge must hear of it
+    except BaseException as error:  # report every error to the judge
         report = {"error": describe(error), "during": stage}
     given.report.write_text(json.dumps({"done": True, **report}))
 

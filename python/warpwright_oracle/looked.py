@@ -1,4 +1,5 @@
-"""What one draw of inputs shows: the truths of the outputs, and how far other programs are off."""
+"""Measurements on one sample of inputs: the truths of the outputs, and the errors of other
+programs."""
 
 from __future__ import annotations
 
@@ -12,19 +13,20 @@ from .scales import within
 from .tensors import DTYPES, as_reals, is_real, outline
 
 SAMPLE = 1 << 20
-"""Elements of an output of which the errors of other runs are taken."""
+"""Elements of an output whose errors in other runs are measured."""
 FEW = 16
-"""An output with at most so many elements may be exact in lower precision by chance."""
+"""An output with at most this many elements may coincidentally be exact in lower precision."""
 FLOAT32_NOISE = 2.0**-36
-"""Relative error of a reference's own above which its float64 was made of float32 numbers."""
+"""Relative error of the reference above which its float64 result was computed from float32
+numbers."""
 
 
 class NotAllowedError(Exception):
-    """The task does not allow a family, for this reason."""
+    """The task does not allow a family; the message is the reason."""
 
 
 class Looked:
-    """One draw: the truths of the outputs and of the inputs that are changed, and notes on them."""
+    """One sample: the truths of the outputs and of the changed inputs, and measurements on them."""
 
     def __init__(
         self,
@@ -77,19 +79,19 @@ class Looked:
             )
 
     def precisions(self) -> list[bool]:
-        """Whether outputs are to be as exact as float64, as float32, or some as the one and some as
-        the other."""
+        """Whether outputs must be as exact as float64, as float32, or both kinds occur."""
         real = [note for note in self.notes if note["real"]]
         return sorted({self._double(note) for note in real}) or [False]
 
     def _double(self, note: dict[str, Any]) -> bool:
-        # A reference whose float64 output was made of float32 numbers shows by its own error.
+        # The reference's own error shows a float64 output that was computed from float32 numbers.
         return note["double"] and note["noise"] < FLOAT32_NOISE
 
     def note(
         self, what: str, given: list[torch.Tensor] | None, *, double: bool | None = None
     ) -> None:
-        """Notes the errors of another run, of all outputs or of those in double or not."""
+        """Records the errors of another run, for all outputs, or only for those that are (not)
+        float64."""
         if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
             return
         for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
@@ -111,7 +113,8 @@ class Looked:
                 note[what] = 1.0
 
     def condition(self, given: list[torch.Tensor] | None, *, double: bool | None = None) -> None:
-        """Notes how ill-conditioned the reference is by another run, as ``note`` does errors."""
+        """Records the reference's condition from another run; ``note`` records errors in the same
+        way."""
         if given is None or [tuple(as_reals(g).shape) for g in given] != self.shapes:
             return
         for note, tensor, truth in zip(self.notes, given, self.truths, strict=True):
@@ -122,7 +125,7 @@ class Looked:
                 note["condition"] = max(note["condition"], condition(tensor, truth, self.share))
 
     def worse(self, own: Looked, i: int) -> float:
-        """How many times as ill-conditioned as on the own inputs an output is."""
+        """The ratio of an output's condition to that on the own inputs."""
         unit = _unit(self.notes[i])
         return self.notes[i]["condition"] / max(own.notes[i]["condition"], unit)
 
@@ -133,15 +136,15 @@ class Looked:
         )
 
     def rounded_by(self, bits: dict[torch.dtype, int]) -> None:
-        """What lower precision gives is rounded to so many bits. Of few numbers all may be near to
-        one that has no more, by chance."""
+        """Raises the lower-precision error of small outputs to that of rounding to this many bits.
+        A few numbers may coincidentally all be near numbers that have no more bits."""
         for note, count in zip(self.notes, self.truths_count, strict=True):
             kept = bits.get(DTYPES[note["bits"]])
             if note["lower"] and kept is not None and count <= FEW:
                 note["lower"] = max(note["lower"], 2.0 ** -(kept + 2))
 
     def is_suspect(self) -> bool:
-        """Whether honest programs may differ here for no other reason than the weights."""
+        """Whether honest programs may differ here solely because of the weights."""
         each = zip(self.notes, self.finite, self.truths_count, strict=True)
         return any(
             not note["agrees"]
@@ -153,7 +156,7 @@ class Looked:
         )
 
     def worse_than(self, own: Looked) -> bool:
-        """Whether the reference goes wrong here, and less so on ``own``."""
+        """Whether the reference fails here, and fails less on ``own``."""
         if self.tree != own.tree or self.shapes != own.shapes:
             return True
         for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
@@ -168,18 +171,18 @@ class Looked:
         return False
 
     def astray(self) -> bool:
-        """Whether an honest program is beyond what may ever be allowed on some element."""
+        """Whether an honest program exceeds the largest possible tolerance on some element."""
         return any(note["astray"] for note in self.notes)
 
     def must_be_like(self, own: Looked) -> None:
-        """Raises NotAllowedError where these inputs mean something else to the reference than the
+        """Raises NotAllowedError where the reference treats these inputs differently from the
         task's own, or honest programs would differ on them."""
         if self.tree != own.tree or self.shapes != own.shapes:
             raise NotAllowedError("the outputs are built differently")
         for i, (mine, theirs) in enumerate(zip(self.notes, own.notes, strict=True)):
             if not mine["real"]:
                 if mine["honest"]:
-                    raise NotAllowedError(f"output {i} jumps where honest programs differ")
+                    raise NotAllowedError(f"honest programs differ in output {i}")
                 continue
             if not mine["agrees"] or self.finite[i] < own.finite[i]:
                 raise NotAllowedError(f"output {i} is not finite where it is on its own inputs")
@@ -191,12 +194,12 @@ class Looked:
             error = _error(mine)
             far = not mine["scales"] and error > LARGEST + WORSE * (theirs["honest"] or 0.0)
             if (worse := self.worse(own, i)) > WORSE or far:
-                text = f"honest error {error:.1e}, {worse:.0f} times the usual one"
+                text = f"honest error {error:.1e}, {worse:.0f} times the usual condition"
                 raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
 
 
 def _error(note: dict[str, Any]) -> float:
-    """Of an honest program."""
+    """The error of an honest program."""
     return max(note["noise"], note["honest"] or 0.0)
 
 
@@ -210,14 +213,14 @@ def honest(note: dict[str, Any]) -> list[float]:
 
 
 def differs(truth: torch.Tensor, first: torch.Tensor) -> bool:
-    """Whether any element has another value than ``first``. No number is no value."""
+    """Whether any element differs from ``first``. NaN does not count."""
     if not first.numel():
         return truth.numel() > 0
     return any(bool(((t != first) & (t == t)).any()) for (t,) in pieces(truth) if t.numel())
 
 
 def apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The standard deviation of which two draws of the same elements show the difference."""
+    """The standard deviation of each element, estimated from the difference of two samples."""
     apart = one - other
     apart = apart[torch.isfinite(apart)]
     return (apart.square().mean().item() / 2) ** 0.5 if apart.numel() else 0.0

@@ -21,7 +21,8 @@ from .reference import Reference
 from .tensors import flatten, unflatten
 
 SHARE = 0.01
-"""Share of a GPU's memory that compiling may use to time variants of products on own operands."""
+"""Share of a GPU's memory that compiling may use for operands of its own, to time variants of
+matrix products."""
 
 
 class _Compiled(Exception):
@@ -34,7 +35,8 @@ class Hollow:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.block = torch.empty(512, dtype=torch.uint8, device=device)
-        """Its address is aligned as that of any tensor."""
+        """Lends its address to all hollow tensors; the address has the alignment of any CUDA
+        tensor."""
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """A hollow tensor with the same metadata, on the device."""
@@ -57,9 +59,10 @@ class Hollow:
 
 
 def inputs(source: str, mode: str, seed: int) -> list[torch.Tensor]:
-    """What ``get_inputs()`` returns, on the meta device. Raises whatever the task raises there.
+    """Inputs from ``get_inputs()`` on the meta device. Raises whatever the task raises there.
 
-    The module is executed once more, so that its globals never refer to meta tensors."""
+    The module is executed once more, so that its globals never refer to meta tensors.
+    """
     with torch.device("meta"):
         return Reference(source, "meta", mode, "meta_compile").inputs(seed)
 
@@ -67,8 +70,9 @@ def inputs(source: str, mode: str, seed: int) -> list[torch.Tensor]:
 def compile_on_meta(
     model: torch.nn.Module, given: Any, device: torch.device, modes: list[dict[str, Any]]
 ) -> str:
-    """Compiles ``model`` for inputs like ``given`` in each of the modes. Returns the reason if that
-    fails, else an empty text. After a failure torch forgets all compiled code."""
+    """Compiles ``model`` in each of the modes for inputs with the metadata of ``given``. Returns
+    the reason if that fails, else an empty text. After a failure torch forgets all compiled
+    code."""
     from torch._inductor.output_code import CompiledFxGraph
 
     hollow = Hollow(device)
@@ -87,7 +91,7 @@ def compile_on_meta(
                 with contextlib.suppress(_Compiled), torch._dynamo.error_on_graph_break(True):
                     torch.compile(model, **settings)(*arguments)
                     raise RuntimeError("there is nothing that Inductor would compute")
-    except Exception as error:  # it will be compiled when it is run
+    except Exception as error:  # the first run compiles it
         torch._dynamo.reset()
         return f"{type(error).__name__}: {error}"[:400]
     finally:

@@ -1,8 +1,8 @@
-"""The oracle: holds one task's reference and says what is right.
+"""The oracle: holds one task's reference and computes the expected outputs.
 
-Trusted for values, not with the host: it runs the task's code in a jail of its own. It makes
-inputs from seeds, and for a seed the truth (float64) and what the same-precision reference gives,
-so that the judge can scale its tolerance to an honest implementation's error.
+The judge trusts its values, but not the task's code in it: it runs in a jail of its own. It makes
+inputs from seeds. For a seed it computes the truth (float64) and the result of the same-precision
+reference, so that the judge can scale its tolerance to an honest implementation's error.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from .truth import Truth
 from .unsaved import Another, another
 
 DRAWS, FURTHER_DRAWS = 3, 5
-"""Draws of inputs on which a task is looked at when it is opened, and so many more of which only
-the form is, where they are small."""
+"""Samples of inputs that are compared in full when a task is opened, and further ones of small
+tasks whose structure is compared."""
 DRAWN = 0x5EED_3000
-"""What is added to a seed for them."""
+"""Offset added to a seed for these."""
 SMALL_ELEMENTS = 1 << 20
 LOOKS = 3
-"""Calls of which the quickest tells how long one takes on a GPU, where others compute meanwhile."""
+"""Calls on a GPU of which the fastest is the time per call: other processes compute meanwhile."""
 SPARE_BYTES = 1 << 30
-"""Memory of a GPU that torch may hold unused between requests; others need it."""
+"""GPU memory that torch may keep unused between requests; other processes need it."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Inputs that lie at the start of the arena, where nobody but this process writes."""
+    """Inputs at the start of the arena, where only this process writes."""
 
     seed: int
     family: str
     tree: Any
     places: list[Place]
     end: int
-    """Where the next value may lie, bytes."""
+    """Offset in bytes where the next value may be stored."""
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,23 @@ class Ran:
 
     outputs: Any
     tensors: list[torch.Tensor]
-    """Those of the outputs."""
+    """The tensors of the outputs."""
     tree: Any
     changed: set[int]
     """The inputs that it changed, by position."""
     after: list[torch.Tensor]
-    """The inputs that the reference changes, as they are after the call."""
+    """The inputs that the reference changes, after the call."""
     views: list[int | None]
-    """Of each output the input in whose memory it lies, by position."""
+    """For each output, the position of the input whose memory it shares."""
 
 
 class Oracle:
     """State between requests."""
 
     arena: Arena
-    """Memory that the judge gave it, once ``adopt`` has been called."""
+    """The judge's memory for this process, after ``adopt``."""
     candidates: Memory
-    """On a GPU, that of the candidates, once ``reach`` has been called."""
+    """On a GPU, the candidates' memory, after ``reach``."""
 
     def __init__(self, device: str, library: str, channel: Channel) -> None:
         self.device = device
@@ -95,26 +95,26 @@ class Oracle:
         self.seed = 0
         self.traits: dict[int, Traits] = {}
         self.others: dict[str, Other] = {}
-        """Families that are no functions of a value, once calibration has begun."""
+        """Families that are not functions of a value, once calibration has begun."""
         self.seconds = 0.0
         self.elements = 0
         self.held: Held | None = None
         self.changes: set[int] = set()
         """The inputs that the reference changes, by position."""
         self.draws = False
-        """Whether it draws random numbers, which then changed no result when it was looked at."""
+        """Whether it samples random numbers, which changed no result on the inputs tested."""
         self.same: list[bool] = []
-        """Of each tensor of the inputs, whether it is the same in all draws."""
+        """For each tensor of the inputs, whether it is equal in all samples."""
         self.minds = False
-        """Whether the reference asks which numbers are finite."""
+        """Whether the reference tests which numbers are finite."""
         self.device_sampling: DeviceSampling | Literal[False] | None = None
-        """How inputs are sampled in place; False: they are not; None: not known yet."""
+        """How inputs are sampled in place; False: they are not; None: not determined yet."""
         self.form: Form | None = None
-        """Of its inputs, once it was looked at; what is drawn later must be like it."""
+        """Structure of the first inputs; all later inputs must match it."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference's module, and uses nothing of the device. On a GPU, whose memory is
-        shared, says what ``open`` would say of sizes, as far as that is known without computing."""
+        """Loads the reference's module, without the device. On a GPU, whose memory is shared,
+        returns the sizes that ``open`` would return, as far as they are known without computing."""
         precision.apply(request["profile"])
         self.source = source = request["source"]
         self.mode = mode = request["mode"]
@@ -124,12 +124,12 @@ class Oracle:
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
 
     def graph(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The operator graph of what was loaded, if it can be told."""
+        """The operator graph of the loaded module, if shapes determine it."""
         return {"graph": graph(self.source, self.mode, request["seed"])}
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes the models; says what the reference takes and gives, and whether it is
-        deterministic. Asks for a GPU itself, when everything that needs the host only is done."""
+        """Makes the models. Returns the forms of inputs and outputs, and further properties of the
+        reference. Holds the GPU itself, after the work on the host."""
         bound(request["device_bytes"])
         seed = self.seed = request["seed"]
         init = self.reference.make(seed)
@@ -146,7 +146,7 @@ class Oracle:
 
     @contextlib.contextmanager
     def _sharing(self) -> Iterator[None]:
-        """Holds a GPU with others until what was begun there is done."""
+        """Shares the GPU with other processes until all work submitted within is complete."""
         if not self.cuda:
             yield
             return
@@ -155,8 +155,8 @@ class Oracle:
             torch.cuda.synchronize()
 
     def _look(self, seed: int, other: Another) -> dict[str, Any]:
-        """Runs the reference a few times: what ``open`` says of it. Refuses what no candidate can
-        be judged against."""
+        """Runs the reference a few times and returns the properties for ``open``. Refuses a
+        reference that no candidate can be judged against."""
         inputs = self.reference.inputs(seed)
         carried(inputs, "get_inputs()")
         self.form = Form(inputs)
@@ -199,8 +199,7 @@ class Oracle:
         }
 
     def _must_be_saved(self, inputs: Any, given: list[torch.Tensor], other: Another) -> None:
-        """Refuses a reference that computes with random values that its ``state_dict`` does not
-        hold."""
+        """Refuses a reference whose results depend on random values outside its ``state_dict``."""
         if other.spare is None:
             return
         outputs, _, _ = forward(self.reference.move(other.spare), inputs, 1)
@@ -212,12 +211,12 @@ class Oracle:
 
     @property
     def fixed(self) -> bool:
-        """Whether the inputs of all draws are the same."""
+        """Whether all samples of inputs are equal."""
         return all(self.same)
 
     def _must_be_alike(self, seed: int, taken: Any, given: Any) -> None:
-        """Refuses a task whose draws differ in more than their numbers. Notes which inputs are the
-        same in all draws."""
+        """Refuses a task whose samples differ in structure. Records which inputs are equal in all
+        samples."""
         (input_tree, tensors), (tree, form) = taken, given
         self.same = [True] * len(tensors)
         further = FURTHER_DRAWS if self.elements <= SMALL_ELEMENTS else 0
@@ -234,7 +233,7 @@ class Oracle:
                     raise varying("forward returns a number or a text that depends on its inputs")
 
     def drawn_inputs(self, seed: int) -> Any:
-        """Inputs of a seed, which must be built as those that the task was opened with."""
+        """The inputs of a seed. Their structure must match that of the first inputs."""
         inputs = self.reference.inputs(seed)
         if self.form is not None:
             Form(inputs).must_be(self.form, "what get_inputs returns")
@@ -247,8 +246,8 @@ class Oracle:
         return time.perf_counter() - started
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Maps its memory, whose descriptor comes with the request: how much a task needs is known
-        once it was opened."""
+        """Maps its memory, whose descriptor comes with the request. The size is known only after
+        the task was opened."""
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
         with self._sharing():
@@ -265,19 +264,19 @@ class Oracle:
         return {"tree": tree, "tensors": places}
 
     def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
-        """The reference's outputs, and whether it changed its inputs."""
+        """The reference's outputs, and whether the call changed its inputs."""
         ran = self.call(variant, inputs, seed)
         return ran.outputs, bool(ran.changed)
 
     def given(self, variant: str, inputs: Any, seed: int) -> Given:
-        """What a call of the reference on copies of the inputs gives."""
+        """The results of a call on copies of the inputs."""
         outputs, _, copies = forward(self.models[variant], inputs, seed)
         tensors: list[torch.Tensor] = []
         tree = flatten(outputs, tensors)
         return Given(tree, tensors + self.after(copies))
 
     def call(self, variant: str, inputs: Any, seed: int) -> Ran:
-        """A call of the reference on copies of the inputs; notes which of these it changed."""
+        """A call of the reference on copies of the inputs. Records which inputs it changes."""
         outputs, mine, copies = forward(self.models[variant], inputs, seed)
         pairs = enumerate(zip(mine, copies, strict=True))
         changed = {i for i, (a, b) in pairs if not same(a, b)}
@@ -290,7 +289,7 @@ class Oracle:
         return Ran(outputs, tensors, tree, changed, self.after(copies), views)
 
     def after(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of the inputs' tensors that the reference changes."""
+        """The tensors among the inputs that the reference changes."""
         return [inputs[i] for i in sorted(self.changes)]
 
     def state(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -305,7 +304,7 @@ class Oracle:
         return self.arena.store(tensors, offset)
 
     def draw(self, seed: int, family: str) -> Any:
-        """Inputs of a seed, as of the family."""
+        """The inputs of a seed and a family."""
         given = self.drawn_inputs(seed)
         if (other := self.others.get(family)) is not None:
             return other.change(given, seed)
@@ -314,8 +313,8 @@ class Oracle:
     def _make(
         self, memory: Memory, seed: int, family: str, offset: int
     ) -> tuple[Any, list[Place], int]:
-        """Inputs of a seed, as of the family, in this memory from ``offset`` on: their tree, their
-        places and the next offset."""
+        """Stores the inputs of a seed and a family in this memory from ``offset`` on. Returns their
+        tree, their places and the next offset."""
         if family == OWN and self.device_sampling:
             return self.device_sampling.tree, *self.device_sampling.make(memory, seed, offset)
         given = self.draw(seed, family)
@@ -357,7 +356,7 @@ class Oracle:
         return examiner.redraw(request["seed"], request["draws"])
 
     def inputs(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of the given seeds and families, in the arena one after the other."""
+        """Inputs of the given seeds and families, stored one after the other in the arena."""
         first = offset = request["offset"]
         sets = []
         self.held = None
@@ -365,14 +364,14 @@ class Oracle:
             tree, places, offset = self._make(self.arena, seed, family, offset)
             sets.append({"tree": tree, "tensors": places})
         if len(sets) == 1 and first == 0:
-            # What is right for them is asked next, as a rule.
+            # Usually the next request is for their expected outputs.
             self.held = Held(seed, family, tree, places, offset)
         self.settle()
         return {"sets": sets, "end": offset}
 
     def provide(self, request: dict[str, Any]) -> dict[str, Any]:
-        """On a GPU: inputs of the given seeds and families, each set from its offset on in memory
-        whose descriptor comes with the request: the inputs of one window."""
+        """On a GPU: stores the inputs of one window, each set from its own offset on, in memory
+        whose descriptor comes with the request."""
         descriptor = self.channel.descriptor()
         sets = []
         asked = (request["seeds"], request["families"], request["offsets"])
@@ -381,22 +380,22 @@ class Oracle:
             for seed, family, offset in zip(*asked, strict=True):
                 tree, places, _ = self._make(memory, seed, family, offset)
                 sets.append({"tree": tree, "tensors": places})
-            if self.cuda:  # before it is unmapped
+            if self.cuda:  # before the memory is unmapped
                 torch.cuda.synchronize()
         self.settle()
         return {"sets": sets}
 
     def expected(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of one seed, the truth, and how far the same-precision reference is from it. If
-        the reference raises on inputs that are not its own, ``void`` says so and there is no more.
-        """
+        """The inputs of one seed, their truth, and the error of the same-precision reference. If
+        the reference raises on inputs other than its own, ``void`` has the error and the other
+        fields are empty."""
         try:
             return self._expected(request)
         except Exception as error:
             exhausted = isinstance(error, (torch.OutOfMemoryError, MemoryError))
             if request["family"] == OWN or exhausted:
                 raise
-            self.settle()  # or the device is lost, which is another matter
+            self.settle()  # raises if the device is lost
             nothing = {"tree": None, "tensors": []}
             empty = {"inputs": nothing, "outputs": nothing, "exact_tree": None, "after": []}
             empty |= {"notes": [], "doubt": self.truth.doubt}
@@ -406,16 +405,16 @@ class Oracle:
         family = request["family"]
         held = self._hold(request["seed"], family)
         input_tree, kept, offset = held.tree, held.places, held.end
-        # From here on they are read from the arena: large ones would not fit twice.
+        # Read the inputs from the arena: large ones would not fit twice.
         taken = [self.arena.view(at) for at in kept]
         inputs = unflatten(input_tree, taken)
         known = set(self.changes)
-        # The truth first, and into the arena: what it took is given back before the other call.
+        # Compute and store the truth first, so that its memory is free for the other call.
         exact_tree, truths, end = self._stored_truth(request, inputs, offset)
         ran = self.call(request["variant"], inputs, 1)
         tensors, tree, count = ran.tensors + ran.after, ran.tree, len(ran.tensors)
         changes = sorted(self.changes)
-        if self.changes != known:  # seen for the first time: there is no truth of it in this call
+        if self.changes != known:  # the truth lacks an input that changed for the first time
             truths = []
         if truths and (outline(exact_tree) != outline(tree) or len(truths) != len(tensors)):
             if family != OWN:
@@ -457,9 +456,9 @@ class Oracle:
         }
 
     def _note(self, tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
-        """What is known of one output, or of an input that the reference changes. ``ambiguous``
-        says that the same-precision reference's own answer counts beside the truth, ``count`` how
-        many elements tell a right answer from a wrong one."""
+        """Properties of one output, or of an input that the reference changes. ``ambiguous``: the
+        same-precision reference's result counts as correct beside the truth. ``count``: how many
+        elements distinguish a correct answer from a wrong one."""
         note: dict[str, Any] = {
             "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
             "shape": list(tensor.shape),
@@ -494,25 +493,26 @@ class Oracle:
     def _stored_truth(
         self, request: dict[str, Any], inputs: Any, offset: int
     ) -> tuple[Any, list[Place | None], int]:
-        """The tree and the places of the outputs in float64 and of the inputs that the reference
-        changes, and where they end."""
+        """Stores the float64 outputs, and the inputs that the reference changes. Returns their
+        tree, their places and the next offset."""
         tree, exacts = self.truth.outputs(request, inputs, offset)
         places: list[Place | None] = []
         try:
             for exact in exacts:
                 (at,), offset = self._exactly(exact, offset)
                 places.append(at)
-        except MemoryError:  # larger than the outputs are
+        except MemoryError:  # float64 needs more memory than the outputs
             return None, [], offset
         return tree, places, offset
 
     def _exactly(self, tensor: torch.Tensor, offset: int) -> tuple[list[Place], int]:
-        """An output in the arena, in double if it is a floating one, in two if it is complex."""
+        """Stores an output in the arena: floating ones in float64, complex ones as pairs of
+        float64."""
         exact = as_reals(tensor).double() if is_real(tensor.dtype) else tensor
         return self.arena.store([exact.contiguous()], offset)
 
     def _hold(self, seed: int, family: str) -> Held:
-        """Has the inputs of a draw at the start of the arena, where they may lie already."""
+        """The inputs of a sample at the start of the arena, which may hold them already."""
         held = self.held
         if held is None or (held.seed, held.family) != (seed, family):
             taken: list[torch.Tensor] = []
@@ -522,7 +522,7 @@ class Oracle:
         return held
 
     def close(self) -> None:
-        """Gives the judge's memory back."""
+        """Unmaps the judge's memory."""
         if hasattr(self, "arena"):
             self.arena.close()
 
@@ -534,8 +534,8 @@ class Oracle:
 
 
 def _moved(after: torch.Tensor, before: torch.Tensor) -> tuple[float, int]:
-    """Root mean square of what a call changed in the elements that it changed, infinity where that
-    is nothing; and their number."""
+    """Root mean square of the changes that a call made, over the changed elements (infinity if
+    there are none), and the number of these."""
     squares, count = 0.0, 0
     for late, early in pieces(as_reals(after), as_reals(before)):
         moved = late.double() - early.double()

@@ -1,8 +1,9 @@
-"""Plays windows of calls: what runner and baseline have in common, so that both are timed alike.
+"""Runs timed windows of calls. Runner and baseline share this code, so that both are timed equally.
 
-``go`` runs calls on staged inputs in the order given, waits for them and names where every result
-lies. The judge keeps the time, freezes this process before it looks at anything, and asks nothing
-more about the window: in a runner all of this is the candidate's to replace, and gains it nothing.
+``go`` runs calls on staged inputs in the order given, waits for them, and returns the address of
+every result. The judge keeps the time and freezes this process before it examines any result. It
+sends no further request about the window. In a runner the candidate can replace all of this code,
+and gains nothing by it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Player:
     """State between requests."""
 
     as_they_are = True
-    """Whether results must not be conjugates or negatives of what memory holds."""
+    """Whether results must not be lazy conjugates or negatives of the values in memory."""
 
     def __init__(self, arena: Arena | None, cuda: bool) -> None:
         self.arena = arena
@@ -35,19 +36,19 @@ class Player:
         self.sets: list[list[Any]] = []
         self.results: list[Any] | deque[Any] = []
         self.pulse: torch.Tensor | None = None
-        """On a GPU, a number to compute with."""
+        """On a GPU, a tensor whose fill wakes the device."""
 
     def turn(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Has a GPU work for this process, so that it does not change hands within the window that
-        is to begin."""
+        """Runs a small kernel on the GPU, so that the device does not switch between processes in
+        the next window."""
         if self.pulse is not None:
             self.pulse.fill_(1.0)
             torch.cuda.synchronize()
         return {}
 
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Runs one call per entry of ``order``; results stay alive until inputs are staged again.
-        Garbage waits: collecting it would be timed in some windows and not in others."""
+        """Runs one call per entry of ``order``. Results stay alive until inputs are staged again.
+        Garbage collection is disabled, since it would be timed in some windows only."""
         gc.disable()
         try:
             given = self._run(request["which"], request["order"])
@@ -59,7 +60,7 @@ class Player:
             gc.enable()
 
     def _run(self, which: str, order: list[int]) -> Sequence[Any]:
-        """Runs the calls; what each of them returned."""
+        """Runs the calls and returns their results."""
         call = self.calls[which]
         sets, results = self.sets, []
         self.results = results
@@ -69,7 +70,7 @@ class Player:
         return results
 
     def pin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Moves this process to the cores that are kept for what is timed."""
+        """Moves this process to the cores reserved for timed calls."""
         self._run_on(request["cores"])
         return {}
 
@@ -78,17 +79,18 @@ class Player:
             os.sched_setaffinity(int(thread), cores)
 
     def forget(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Forgets results; the staged inputs stay."""
+        """Releases the results; the staged inputs stay."""
         self.results = []
         return {}
 
 
 def named(results: Sequence[Any], base: int, *, lazy: bool = False) -> dict[str, Any]:
-    """Where the results of all calls lie: ``forms`` (trees and places without offsets), ``form``
-    (which of these each call has; nothing if all have the first), and ``at``, the addresses of all
-    tensors in order as hexadecimal words, for which ``base`` is the arena's start. ``lazy`` results
-    may be conjugates or negatives of what lies there. One tensor per call, the usual, takes half a
-    microsecond: it is inside the window."""
+    """The places of the results of all calls. ``forms``: trees and places without offsets.
+    ``form``: the index into ``forms`` per call; empty if all calls have the first form. ``at``: the
+    addresses of all tensors in order, as hexadecimal words, with ``base`` as the arena's start.
+    ``lazy`` allows results that are conjugates or negatives of the values in memory. The timed
+    window includes this call, which takes half a microsecond in the usual case of one tensor per
+    call."""
     first = results[0] if results else None
     if type(first) is torch.Tensor and not _lazy(first):
         tensor, shape, stride, dtype = torch.Tensor, first.shape, first.stride(), first.dtype
@@ -121,5 +123,5 @@ def named(results: Sequence[Any], base: int, *, lazy: bool = False) -> dict[str,
 
 
 def _lazy(tensor: torch.Tensor) -> bool:
-    """Whether memory does not hold a tensor's values, but their conjugates or negatives."""
+    """Whether memory holds the conjugates or negatives of a tensor's values."""
     return tensor.is_conj() or tensor.is_neg()

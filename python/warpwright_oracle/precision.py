@@ -1,4 +1,4 @@
-"""Precision is set, never inherited (one function, used on both sides)."""
+"""Sets precision explicitly, for reference and candidate with the same function."""
 
 from __future__ import annotations
 

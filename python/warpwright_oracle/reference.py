@@ -1,4 +1,4 @@
-"""A task's reference: the module, its model, its inputs. Runs the task's own code."""
+"""A task's reference: its module, model and inputs. Runs the task's own code."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from . import forms, hostdevice
 from .channel import Refusal
 
 MOST_BUFFERS = 256 << 20
-"""Bytes of buffers of which a copy is made: there is no room planned for it."""
+"""Largest size in bytes of buffers that are copied: memory planning does not include the copy."""
 _loaded: list[tuple[str, Path]] = []
-"""Names and folders of the modules that this process has loaded."""
+"""Names and folders of this process's loaded modules."""
 
 
 def load_module(source: str, name: str) -> ModuleType:
-    """Executes Python text as a module. It is written to this process's private folder first, so
-    that tracebacks and ``inspect`` find its lines."""
+    """Executes Python text as a module. Writes it to this process's private folder first, so that
+    tracebacks and ``inspect`` find its lines."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     _loaded.append((name, folder))
     path = folder / f"{name}.py"
@@ -42,12 +42,12 @@ def load_module(source: str, name: str) -> ModuleType:
 
 
 def prepare(model: torch.nn.Module) -> None:
-    """Has a candidate make what depends on its weights only, where its class has a method for it. A
-    submodule or a tensor of that name, or a method that wants arguments, is something else."""
+    """Calls a candidate's ``prepare()``, in which it may precompute values from its weights.
+    Ignores a submodule or a tensor of that name, and a method that needs arguments."""
     method = getattr(type(model), "prepare", None)
     if not callable(method):
         return
-    with contextlib.suppress(ValueError):  # one without a signature is called
+    with contextlib.suppress(ValueError):  # a method without a signature is called
         try:
             inspect.signature(model.prepare).bind()
         except TypeError:
@@ -57,7 +57,7 @@ def prepare(model: torch.nn.Module) -> None:
 
 
 def unload() -> None:
-    """Forgets the modules that were loaded, and removes their files."""
+    """Unloads the loaded modules, and removes their files."""
     while _loaded:
         name, folder = _loaded.pop()
         sys.modules.pop(name, None)
@@ -67,8 +67,8 @@ def unload() -> None:
 def seed_everything(seed: int) -> None:
     """Seeds Python, torch and, where present, numpy.
 
-    ``torch.manual_seed`` would note a stack trace for each device library that is not initialised,
-    to seed it later: a third of the time of making small inputs, and memory that is never freed.
+    ``torch.manual_seed`` would record a stack trace for each uninitialised device library, to seed
+    it later. That takes a third of the time of making small inputs, and memory that is never freed.
     """
     random.seed(seed)
     torch.default_generator.manual_seed(seed)
@@ -81,8 +81,8 @@ def seed_everything(seed: int) -> None:
 
 
 def bound(device_bytes: int | None) -> None:
-    """Keeps torch's own memory on the GPU below ``device_bytes``, so that a task that needs more
-    fails here and takes nothing from others. None: no bound."""
+    """Limits torch's own memory on the GPU to ``device_bytes``. A task that needs more then fails
+    here and takes no memory from other processes. None: no limit."""
     if device_bytes is not None:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(device_bytes / total, 1.0))
@@ -104,17 +104,17 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 class Reference:
-    """The loaded reference of one task. A model stays where the constructor made it, as a rule on
-    the host, until ``move``: making one takes seconds in which the device is not needed."""
+    """The loaded reference of one task. The constructor usually makes a model on the host, and the
+    model stays there until ``move``: making one takes seconds without need of the device."""
 
     init: Any
-    """Arguments of the model's constructor, once ``make`` has been called."""
+    """Arguments of the model's constructor, after ``make``."""
 
     def __init__(self, source: str, device: str, mode: str, name: str = "model") -> None:
         self.device = torch.device(device)
         self.mode = mode
         if self.device.type == "cuda":
-            torch.cuda.init()  # or it would not be seeded
+            torch.cuda.init()  # an uninitialised GPU would not be seeded
         if self.device.type == "cpu":
             hostdevice.map_cuda_to_host(source, pretend=False)
         self.module = load_module(source, name)
@@ -123,7 +123,8 @@ class Reference:
                 raise Refusal("incomplete", f"the reference defines no {needed}")
 
     def make(self, seed: int) -> torch.nn.Module:
-        """The arguments of the constructor, and the first model, with the weights of ``seed``."""
+        """Makes the arguments of the constructor; returns the first model, with the weights of
+        ``seed``."""
         seed_everything(seed)
         init = forms.drawn(getattr(self.module, "get_init_inputs", list))
         self.init = forms.constructor(init, self.module.Model)
@@ -132,7 +133,7 @@ class Reference:
     def build(self, seed: int) -> torch.nn.Module:
         """Another model with the weights of ``seed``."""
         seed_everything(seed)
-        # What is computed from weights here, as weight_norm does, must not be part of a graph: such
+        # Tensors computed from weights here, as weight_norm does, must not be part of a graph: such
         # tensors cannot be copied.
         with torch.no_grad():
             if isinstance(self.init, dict):
@@ -142,15 +143,16 @@ class Reference:
         return model.train() if self.mode == "train" else model.eval()
 
     def move(self, model: torch.nn.Module) -> torch.nn.Module:
-        """``model``, on the device from now on."""
+        """``model``, moved to the device."""
         return model.to(self.device)
 
     def inputs(self, seed: int) -> list[Any]:
-        """``get_inputs()`` under the device at hand, seeded, as arguments of ``forward``."""
+        """``get_inputs()`` as arguments of ``forward``, seeded, with the current device as
+        default."""
         seed_everything(seed)
         made = None
         if self.device.type == "cuda":
-            # Some tasks pass generators or arrays bound to the host: those make inputs there.
+            # Some tasks pass generators or arrays on the host; these make inputs there.
             with contextlib.suppress(RuntimeError, TypeError), self.device:
                 made = forms.drawn(self.module.get_inputs)
         if made is None:
@@ -161,10 +163,10 @@ class Reference:
 
 
 def perturb(model: torch.nn.Module, seed: int) -> None:
-    """Other weights: every parameter and every normalisation statistic moved.
+    """Perturbs every parameter and every normalisation statistic.
 
-    Defaults such as a scale of one and a bias of zero let a kernel drop them unnoticed. Buffers
-    that are not statistics keep their values: see ``other_buffers``.
+    With defaults, such as a scale of one and a bias of zero, a kernel could omit them unnoticed.
+    Buffers that are not statistics keep their values: see ``other_buffers``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -186,10 +188,10 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
 
 
 def other_buffers(model: torch.nn.Module, seed: int) -> torch.nn.Module | None:
-    """The model with other values in those buffers that ``state_dict`` holds, so that whoever loads
-    weights may change them: scales and tables moved, offsets of zero set. Its parameters are those
-    of ``model``. None where there are no such buffers: masks, indices and counts keep their values,
-    and so do statistics, which ``perturb`` moves."""
+    """A copy of the model with other values in the buffers of its ``state_dict``, which loaded
+    weights may replace. Scales and tables are multiplied by random factors; offsets of zero become
+    positive. It shares the parameters of ``model``. None if no buffer changes: masks, indices and
+    counts keep their values, and so do statistics, which ``perturb`` changes."""
     if sum(buffer.numel() * buffer.element_size() for buffer in model.buffers()) > MOST_BUFFERS:
         return None
     generator = torch.Generator().manual_seed(seed)
@@ -205,7 +207,7 @@ def other_buffers(model: torch.nn.Module, seed: int) -> torch.nn.Module | None:
 
 
 def _move_buffer(buffer: torch.Tensor, generator: torch.Generator) -> bool:
-    """Gives a buffer other values, if it has such as may be moved."""
+    """Gives a buffer other values, if they would be valid."""
     if not buffer.numel() or buffer.is_complex() or buffer.dtype == torch.bool:
         return False
     if buffer.is_floating_point():
@@ -213,12 +215,12 @@ def _move_buffer(buffer: torch.Tensor, generator: torch.Generator) -> bool:
             return False
         if bool((buffer == buffer.round()).all()) and not bool((buffer == 1).all()):
             return False
-        # A matrix may be symmetric, orthogonal or an outer product: it moves as a whole.
+        # A matrix may be symmetric, orthogonal or an outer product, so it is scaled as a whole.
         shape = buffer.shape if buffer.dim() < 2 else ()
         noise = torch.randn(shape, generator=generator)
         buffer.mul_(1 + 0.2 * noise.to(buffer))
         return True
-    # As a rule an index has 64 bits, and an offset of zero has fewer.
+    # An index usually has 64 bits, and an offset of zero has fewer.
     if buffer.dtype == torch.int64 or bool(buffer.any()):
         return False
     buffer.copy_(torch.randint(1, 4, buffer.shape, generator=generator))

@@ -1,4 +1,5 @@
-"""Whether a reference gives the same results again. Of one that is random no result is right."""
+"""Checks whether a reference returns the same results again. A random reference has no correct
+result."""
 
 from __future__ import annotations
 
@@ -15,35 +16,37 @@ from .distance import largest, pieces
 from .reference import seed_everything
 
 SAME = 1e-5
-"""Relative difference of results that tells another computation from another order of a sum."""
+"""Relative difference of results above which the computation differs, not only the order of a
+sum."""
 ONCE_MORE = 3
-"""Pairs of calls with two seeds that must give what the first pair gave, bit for bit: atomics on a
-GPU give one of several results, and seldom the same one of two for each seed so many times."""
+"""Further pairs of calls that must repeat the first pair's results bit for bit, for its two seeds.
+Atomics on a GPU give one of several results; they seldom repeat both for each seed this often."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a call gave."""
+    """The results of a call."""
 
     tree: Any
     tensors: list[torch.Tensor]
 
     def same(self, other: Given) -> bool:
-        """Bit for bit, but for which NaN."""
+        """Bit for bit equal; all NaNs count as equal."""
         pairs = zip(self.tensors, other.tensors, strict=True)
         return self.tree == other.tree and all(a.shape == b.shape and same(a, b) for a, b in pairs)
 
     def alike(self, other: Given, slack: float = 1e-3) -> bool:
-        """Up to the order of sums."""
+        """Equal up to the order of sums."""
         pairs = zip(self.tensors, other.tensors, strict=True)
         return self.tree == other.tree and all(alike(a, b, slack) for a, b in pairs)
 
 
 def must_repeat(first: Given, call: Callable[[int], Given]) -> bool:
-    """Refuses a reference whose results are others in a second call with the same inputs, or that
-    sets the seed of random numbers itself: a candidate's would be others. ``first`` is what the
-    last call gave, with seed 1; ``call`` is another with equal inputs and this seed. Whether it
-    draws random numbers, which then changed no result: on other inputs they may (``noisy``)."""
+    """Refuses a reference whose results differ in a second call with the same inputs, or that seeds
+    the random number generators itself, since a candidate's numbers would differ. ``first`` has the
+    results of the last call, with seed 1; ``call`` makes another with equal inputs and the given
+    seed. Returns whether it samples random numbers. They changed no result here, but on other
+    inputs they may (``noisy``)."""
     after = _generators()
     seed_everything(2)
     fresh = _generators()
@@ -57,7 +60,7 @@ def must_repeat(first: Given, call: Callable[[int], Given]) -> bool:
             text += ", also with equal seeds: it keeps a state from call to call"
         raise Refusal("stochastic", text)
     if any(a == b for a, b in zip(after, later, strict=True)):
-        text = "forward sets the seed of random numbers, which a candidate would draw otherwise"
+        text = "forward seeds the random generators, so a candidate's random numbers would differ"
         raise Refusal("stochastic", text)
     draws = later != fresh
     if draws and noisy(call, first, second):
@@ -70,8 +73,8 @@ def must_repeat(first: Given, call: Callable[[int], Given]) -> bool:
 
 
 def noisy(call: Callable[[int], Given], first: Given, second: Given) -> bool:
-    """Whether results of a reference that draws random numbers depend on them, however little:
-    ``first`` and ``second`` are its results for the seeds 1 and 2, and equal inputs."""
+    """Whether the results of a reference that samples random numbers depend on them, however
+    little. ``first`` and ``second`` are its results for seeds 1 and 2 and equal inputs."""
     if first.same(second):
         return False
     return all(first.same(call(1)) and second.same(call(2)) for _ in range(ONCE_MORE))
@@ -95,7 +98,7 @@ def _bytes(state: torch.Tensor) -> bytes:
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal, where no number equals no number."""
+    """Equal, where NaN equals NaN."""
     return all(
         torch.equal(x, y) or bool(torch.all((x == y) | ((x != x) & (y != y))))
         for x, y in pieces(a, b)

@@ -1,7 +1,7 @@
-"""A reference run less exactly than it is: in lower precision, or as another honest program might.
+"""Runs a reference less exactly: in lower precision, or with the errors of another honest program.
 
-Both change what operators take or give while the reference runs, below everything that is made of
-operators, so that every layer and function of torch is caught.
+Both modes modify the operands or results of operators while the reference runs. They act at the
+dispatcher, so they cover every layer and function of torch.
 """
 
 from __future__ import annotations
@@ -22,39 +22,43 @@ BITS = {
     torch.float16: (torch.int16, 10),
     torch.bfloat16: (torch.int16, 7),
 }
-"""The integer of the same size, and the bits of the fraction that are stored."""
+"""Per dtype: the integer dtype of the same size, and the number of stored fraction bits."""
 PRODUCTS = re.compile(
     r"b?mm|(b?add)?b?mm|h?sp?mm|(add)?mv|(v|vec|tensor)?dot|conv(olution)?(tbc|\dd)?|attention"
     r"|rnn|lstm|gru|cdist|(bi|tri)linear"
 )
-"""Words of the names of operators that multiply and sum. Whole words: `cummin` has none."""
+"""Words in the names of operators that multiply and sum. They match whole words: `cummin` has
+none."""
 SUMS = ("sum", "mean", "vector_norm", "loss")
 UNIT = 2.0**-24
 """Unit roundoff of float32, in which honest programs sum."""
 DOUBLE_UNIT = 2.0**-53
-"""Of float64."""
+"""Unit roundoff of float64."""
 SPREAD = 0.3
 """Standard deviation of the error of one sum of n terms in order, in units of ``UNIT * sqrt(n)``
 and the results' root mean square: 0.22 on uniform and 0.29 on normal operands of 4096 terms,
-measured. The root is Higham and Mary's (2019, SIAM J. Sci. Comput. 41, A2815). It takes roundings
-that cancel; where they do not, see ``sums.py``."""
+measured. The square root is Higham and Mary's (2019, SIAM J. Sci. Comput. 41, A2815). It assumes
+that roundings cancel; see ``sums.py`` for those that do not."""
 SHIFTED = 8.5
-"""How many times a variance's own relative error a normalised value may have: one pass with a shift
-that lies up to four standard deviations off loses a factor of 17, of which a root halves."""
+"""Factor by which a normalised value's error may exceed the variance's own relative error. A single
+pass with a shift up to four standard deviations off loses a factor of 17; the square root halves
+it."""
 PARTED, PARTED_ZEROS = 2.0**-44, 2.0**-100
-"""By so much of themselves, and by so much, elements that are equal are moved apart: far below
-what an epsilon in float32 sees."""
+"""Random shifts that make equal elements differ: relative to the element, and absolute. They are
+far smaller than an epsilon in float32 resolves."""
 NEAR, MOST_FAR = 0.01, 8.0
-"""By how much an exponent is off at the least, and is taken to be at the most, where it counts that
-a product with a factor was rounded: in float32 from 167,772 on. Nobody scores so high."""
+"""Range of errors of an exponent that count: below the least they are ignored, and above the
+largest they are clamped. They arise from rounding a product with a factor, and reach the least from
+a float32 score of 167,772 on. Usual scores are smaller."""
 FEW = 4096
-"""Elements of which one is no number of float32, as a rule, where any is none."""
+"""Elements tested first: if any element of a tensor is not a float32 number, usually one of these
+is not."""
 PIECE = 1 << 24
 
 
 def rounded(tensor: torch.Tensor, bits: dict[torch.dtype, int]) -> torch.Tensor:
-    """A copy rounded to the nearest number with so many stored bits of fraction, ties to even, the
-    range of exponents as it was."""
+    """A copy rounded to the nearest number with this many stored fraction bits, ties to even. The
+    range of exponents is kept."""
     known = BITS.get(tensor.dtype)
     keep = bits.get(tensor.dtype)
     if known is None or keep is None or keep >= known[1]:
@@ -90,8 +94,8 @@ def is_product(func: Any) -> bool:
 
 
 class Rounded(TorchDispatchMode):
-    """What products take is rounded, as tensor cores do it; or all that any operator gives, as a
-    program in that precision does it."""
+    """Rounds the operands of products, as tensor cores do. Without ``products`` it rounds the
+    results of all operators, as a program in that precision does."""
 
     def __init__(self, bits: dict[torch.dtype, int], *, products: bool) -> None:
         super().__init__()
@@ -125,9 +129,9 @@ class Rounded(TorchDispatchMode):
 
 
 class Reordered(TorchDispatchMode):
-    """Adds to each product and sum the error that float32 would make in an unlucky order, so many
-    times: to be used on a reference in float64. With ``everywhere`` whatever is not exact errs by
-    as many units roundoff beside. Without ``one_sign`` all roundings cancel."""
+    """Adds to each product and sum the error of float32 in an unlucky order, ``times`` as large.
+    For references in float64. With ``everywhere`` every inexact operator additionally errs by as
+    many units of roundoff. Without ``one_sign`` all roundings cancel."""
 
     def __init__(
         self, times: float = 1.0, *, everywhere: bool = False, one_sign: bool = True
@@ -167,30 +171,30 @@ class Reordered(TorchDispatchMode):
 
 
 class Erring:
-    """Adds honest errors to results in float64, in formats of a unit roundoff that is ``times``
-    times that of float32, or of float64 where it is less."""
+    """Adds honest errors to float64 results. They are those of a format whose unit roundoff is
+    ``times`` that of float32; for ``times`` below 1 the roundings are those of float64, scaled."""
 
     def __init__(self, unit: float, times: float, *, one_sign: bool = True) -> None:
         self.unit = unit
-        # What is rounded by one sign is no multiple of the unit: it is found out at the format's
-        # own, and taken as often as all else.
+        # Roundings with one sign do not scale with the unit. So they are measured at a format's own
+        # unit and multiplied afterwards.
         self.grid = UNIT if times >= 1 else DOUBLE_UNIT
         self.often = unit / self.grid if one_sign else 0.0
 
     def same_sign(
         self, given: torch.Tensor, dims: list[int], *, scaled: bool = False
     ) -> torch.Tensor:
-        """``one_sign`` of terms, so many times; with ``scaled`` they are known but for a factor."""
+        """``one_sign`` of the terms, multiplied; ``scaled``: the terms are known up to a factor."""
         scales = SCALES if scaled else (1.0,)
         return one_sign(given.double(), dims, self.grid, scales) * self.often
 
     def summed(self, func: Any, args: Any, first: torch.Tensor, terms: float) -> None:
-        """A product or a sum of so many terms in a row."""
+        """Errors of a product, or of a sum of ``terms`` terms per result."""
         given = args[0]
         plain = _name(func) in ("sum", "mean", "cumsum") and given.dtype == torch.float64
         if plain and given.numel() and is_exact(given, _dims(args[1:2], given), self.grid):
             return
-        # Row by row: rows may differ much in size.
+        # Per row: rows may differ much in size.
         size = first.square().mean(-1, keepdim=True).sqrt() if first.dim() else first.abs()
         noise = _unlucky(first)
         alike = self._alike(func, args, first, size)
@@ -203,7 +207,7 @@ class Erring:
     def _alike(
         self, func: Any, args: Any, first: torch.Tensor, size: torch.Tensor
     ) -> torch.Tensor | None:
-        """What roundings of one sign do to each result, where the terms are known."""
+        """The error of each result from roundings of one sign, where the terms are known."""
         name = _name(func)
         if is_product(func):
             pair = [a for a in args if isinstance(a, torch.Tensor) and a.dim() >= 2][-2:]
@@ -216,7 +220,7 @@ class Erring:
         if not isinstance(given, torch.Tensor) or given.dtype != torch.float64 or not given.numel():
             return None
         if name == "cumsum":
-            # Of the whole row, and of parts as much as they are of it.
+            # The error of the whole row; partial sums get a share in proportion to their size.
             error = self.same_sign(given, [args[1]]).unsqueeze(args[1])
             return error * first.abs() / first.abs().amax(args[1], keepdim=True)
         if name in ("sum", "mean"):
@@ -239,7 +243,7 @@ class Erring:
         return error.reshape(first.shape) if error.numel() == first.numel() else None
 
     def varied(self, name: str, args: Any, first: torch.Tensor) -> None:
-        """A variance, or its root."""
+        """Errors of a variance or a standard deviation."""
         given = args[0]
         error = SHIFTED * SPREAD * self.unit * _root_of_terms(given, first)
         noise = _unlucky(first).double()
@@ -247,12 +251,13 @@ class Erring:
         squares = (given - given.mean(dims, keepdim=True)).square()
         alike = self.same_sign(squares, dims, scaled=True) / squares.sum(dims)
         alike = alike.reshape(first.shape).nan_to_num_(0.0, 0.0, 0.0) / 2
-        # A root halves what a variance's error is.
+        # The square root halves the relative error of a variance.
         often = 2 if "var" in name else 1
         first.mul_(1 + often * (error * noise + noise.sign() * alike))
 
     def shared(self, name: str, args: Any, first: torch.Tensor) -> None:
-        """What a softmax's sum in order does to all that it divides, or to its logarithm."""
+        """Errors from a softmax's sum in order: they affect all elements that it divides, or its
+        logarithm."""
         given = args[0]
         if first.dtype != torch.float64:
             return
@@ -275,12 +280,13 @@ class Erring:
         if log:
             first.add_(noise)
         else:
-            scores = given.abs().nan_to_num(0.0, 0.0, 0.0)  # what is masked is never near
+            scores = given.abs().nan_to_num(0.0, 0.0, 0.0)  # masked scores do not count
             off = self._exponents(scores.amax(dim, keepdim=True).double())
             first.mul_((1 + noise) * (off * noise.sign()).exp())
 
     def scored(self, args: Any, first: torch.Tensor) -> None:
-        """What large scores do to attention in one operator: at most so large they are."""
+        """Errors from large scores in a fused attention operator, for the largest possible
+        scores."""
         query, key = args[0], args[1]
         if query.dtype == torch.float64 and query.dim() > 2 and query.numel() and key.numel():
             most = query.norm(dim=-1).amax() * key.norm(dim=-1).amax() / query.shape[-1] ** 0.5
@@ -288,20 +294,20 @@ class Erring:
             first.mul_((off * _unlucky(first.narrow(-1, 0, 1)).double().sign()).exp())
 
     def _exponents(self, scores: torch.Tensor) -> torch.Tensor:
-        """By how much exponents of such scores are off. Who scales them by a factor rounds its
-        product with the largest once for all."""
+        """Errors of the exponents of scores this large. A program that scales scores by a factor
+        rounds its product with the maximum once."""
         far = scores * self.unit
         return torch.where(far > NEAR, far.clamp_max(MOST_FAR), 0.0)
 
     def normalised(self, name: str, args: Any, results: Any) -> None:
-        """What a variance in one pass does to normalised values, each group by itself, and what the
-        sum of values far from zero does to their mean."""
+        """Errors of normalised values: from a variance in one pass, per group, and from the sum of
+        values far from zero, which gives the mean."""
         values, groups = results[0], results[1]
         given, by_channel = args[0], "batch_norm" in name
         count = given.numel() / max(groups.numel(), 1)
         if not groups.numel() or not (by_channel or values.is_contiguous()):
-            return  # statistics were given
-        # By group: along its elements, and how they lie in the values.
+            return  # uses running statistics
+        # Per group: the reduced dimensions, and the shape of a group's statistics in the values.
         dims = [d for d in range(given.dim()) if d != 1] if by_channel else [1]
         lines = given if by_channel else given.reshape(groups.numel(), -1)
         mean = lines.mean(dims, keepdim=True)
@@ -333,7 +339,7 @@ class Erring:
 
 
 def _dims(given: Any, tensor: torch.Tensor) -> list[int]:
-    """The dimensions that an argument names: all, where it names none."""
+    """The dimensions that an argument names, or all."""
     named = given[0] if given else None
     named = [named] if isinstance(named, int) else list(named or ())
     return named or list(range(tensor.dim()))
@@ -345,11 +351,11 @@ def _storages(values: Any) -> set[int]:
 
 
 def _blur(tensor: torch.Tensor, unit: float) -> None:
-    """Moves each element by up to so much of itself, unless all are numbers of float32: then the
-    operator is taken to be exact, as a comparison, a copy or a rounding is."""
+    """Perturbs each element by up to ``unit`` of itself. Does nothing if all are float32 numbers:
+    then the operator counts as exact, like a comparison, a copy or a rounding."""
     if tensor.dtype != torch.float64 or not tensor.is_contiguous():
         return
-    # The first few tell as a rule.
+    # The first few are usually sufficient.
     few = tensor.view(-1)[:FEW]
     if all(torch.equal(piece, piece.float().double()) for piece in (few, *_pieces(tensor))):
         return
@@ -363,8 +369,8 @@ def _noise(like: torch.Tensor) -> torch.Tensor:
 
 
 def _unlucky(like: torch.Tensor) -> torch.Tensor:
-    """Normal numbers in float32, none less than a standard deviation from zero: of few results all
-    would be nearly exact by chance, and an honest program's need not be."""
+    """Normal numbers in float32, at least one standard deviation from zero. Otherwise a few results
+    could all be nearly exact by coincidence, which an honest program's results need not be."""
     noise = torch.randn(like.shape, dtype=torch.float32, device=like.device)
     return torch.where(noise < 0, noise.clamp_max(-1.0), noise.clamp_min(1.0))
 
@@ -374,7 +380,7 @@ def _root_of_terms(given: torch.Tensor, results: torch.Tensor) -> float:
 
 
 def _terms(func: Any, args: Any, results: Any) -> float:
-    """How many terms each result is the sum of in a row; zero for other operators."""
+    """The number of terms that each result sums in order; zero for other operators."""
     given = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor) and a.dim()]
     if not given:
         return 0
@@ -394,15 +400,15 @@ def _terms(func: Any, args: Any, results: Any) -> float:
 
 
 def part_equals(tensor: torch.Tensor) -> None:
-    """Parts equal elements in float64, and changes nothing else that could be told."""
+    """Makes equal float64 elements differ by too little to matter otherwise."""
     for piece in _pieces(tensor):
         piece.mul_(1 + PARTED * _noise(piece).double()).add_(PARTED_ZEROS * _noise(piece).double())
 
 
 def jitter(tensor: torch.Tensor, zeros: float, times: float = 1.0) -> None:
-    """Moves each element by up to its own unit roundoff in float32, so many times, and zeros by up
-    to that of ``zeros``, within the range that they have. Nobody can ask of a program to be nearer
-    to the truth than that brings one."""
+    """Perturbs each element by up to ``times`` its own float32 unit roundoff, and zeros by up to
+    that of ``zeros``, within the tensor's range. No program can be expected to be more accurate
+    than its inputs."""
     unit = times * UNIT
     low, high = torch.aminmax(tensor)
     for piece in _pieces(tensor):

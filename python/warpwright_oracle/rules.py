@@ -1,7 +1,8 @@
-"""What a candidate may call while its forward runs: early feedback, never the gate.
+"""Which operators a candidate may call while its forward runs. This is early feedback, not the
+check.
 
-Operators that compute are replaced at torch's dispatcher by ones that refuse, on every call and at
-no cost to calls that are allowed. What counts in the end is what the judge saw run.
+Operators that compute are replaced at torch's dispatcher by ones that raise, on every call and at
+no cost to allowed calls. The judge decides by the kernels that it observed.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
 
 
 def computing(device: str) -> list[tuple[str, str]]:
-    """The operators of every namespace that compute on this device, each with the backend by which
-    it does: dense, sparse or nested. Takes as long as refusing them does, and needs no
-    candidate."""
+    """The operators of every namespace that compute on this device, each with its backend: dense,
+    sparse or nested. Collecting them takes as long as replacing them, and needs no candidate."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     names = [full for full in torch._C._dispatch_get_all_op_names() if not _allowed(full)]
     return [(key, full) for key in _backends(device) for full in names if has_kernel(full, key)]
@@ -57,8 +57,8 @@ def _allowed(full: str) -> bool:
 
 
 def forbid_operators(names: list[tuple[str, str]]) -> int:
-    """Replaces these operators, each of its backend; how many were. For good: what holds the
-    registrations is nobody's in Python, so nothing there can give them back."""
+    """Replaces these operators, each for its backend; returns their number. The replacement is
+    permanent: no Python object owns the registrations, so no Python code can undo them."""
     refusals: dict[tuple[str, str], list[str]] = {}
     for key, full in names:
         namespace, _, name = full.partition("::")

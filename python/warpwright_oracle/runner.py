@@ -1,9 +1,9 @@
 """The runner: the disposable process in which candidate code executes.
 
-It holds no reference, no expected output, no seed. Everything it says is the candidate's word; the
-judge reads memory for itself. It starts before its candidate is known, and waits. The judge freezes
-it except while it loads, while it prepares a window whose inputs do not exist yet, and from "go" to
-the answer.
+It holds no reference, no expected output and no seed. The judge trusts its messages no more than
+the candidate, and reads memory itself. It starts before its candidate is known, and waits. The
+judge freezes it except while it loads, while it prepares a window whose inputs do not exist yet,
+and between "go" and the answer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from .reference import load_module, prepare  # noqa: E402
 from .tensors import unflatten  # noqa: E402
 
 QUEUES = "2"
-"""Hardware queues of a candidate's context, of eight by default: with two a context is made in half
-the time and gone in half. Two streams still run beside each other, and so do all branches of a
-graph."""
+"""Hardware queues of a candidate's context (default: eight). With two, creating and destroying a
+context take half the time. Two streams still run in parallel, and so do all branches of a graph."""
 
 
 class Runner(Player):
@@ -44,19 +43,19 @@ class Runner(Player):
         self.library = library
         self.channel = channel
         self.models: dict[str, torch.nn.Module] = {}
-        # Found before any candidate could replace it.
+        # Bound before any candidate could replace it.
         self.forbid = rules.forbid_operators
         self.forbidden = rules.computing(device)
 
     def ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Says that it waits, and on a GPU that the context still works."""
+        """Confirms that it waits and, on a GPU, that the context still works."""
         if self.arena is not None:
             self.arena.check()
         return {}
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Maps the candidate's memory, whose descriptor comes with the request: on the cpu device,
-        where its size is the task's."""
+        """Maps the candidate's memory, whose descriptor comes with the request. Only on the cpu
+        device, where the task determines the size."""
         descriptor = self.channel.descriptor()
         size, populate = request["arena_bytes"], request["populate"]
         self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=populate)
@@ -89,7 +88,8 @@ class Runner(Player):
         return unflatten(value["tree"], [self.arena.view(at) for at in value["tensors"]])
 
     def state(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A fresh ``ModelNew`` with the given weights, strictly; then its ``prepare()``."""
+        """Makes a new ``ModelNew`` with the given weights (strict loading), then calls its
+        ``prepare()``."""
         assert self.arena is not None
         make = self.module.ModelNew
         model = make(**self.init) if isinstance(self.init, dict) else make(*self.init)
@@ -100,7 +100,7 @@ class Runner(Player):
         except RuntimeError as error:
             raise Refusal("state_dict", str(error)) from error
         model = model.train() if self.mode == "train" else model.eval()
-        if self.cuda:  # the judge overwrites what these weights were copied from
+        if self.cuda:  # the judge will overwrite the source of these weights
             torch.cuda.synchronize()
         started = time.perf_counter()
         prepare(model)
@@ -111,23 +111,24 @@ class Runner(Player):
         return {"prepare_ms": (time.perf_counter() - started) * 1e3}
 
     def warm(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Calls a variant once, before operators are forbidden, and forgets the result: tables,
-        packed weights and workspaces that it makes lazily lie where nothing is overwritten."""
+        """Calls a variant once before operators are forbidden, and discards the result. Tables,
+        packed weights and workspaces that it creates lazily then lie in memory that the judge does
+        not overwrite."""
         self._zone(request)
         given = self._values(request["inputs"])
         with torch.no_grad():
             self.calls[request["variant"]](*given)
-        if self.cuda:  # the judge overwrites where the inputs lie
+        if self.cuda:  # the judge will overwrite the inputs
             torch.cuda.synchronize()
         return {}
 
     def lock(self, _: dict[str, Any]) -> dict[str, Any]:
-        """From here on, operators that compute are refused."""
+        """Forbids operators that compute, from now on."""
         return {"operators": self.forbid(self.forbidden)}
 
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Forgets the last window, makes views of where the inputs of the coming calls will lie
-        (nothing is there yet), and has memory for their results come from ``zone``."""
+        """Releases the last window and makes views of the places where the inputs of the next calls
+        will be stored (they do not exist yet). Results of these calls are allocated in ``zone``."""
         assert self.arena is not None
         self.results, self.sets = [], []
         if self.cuda:
@@ -137,8 +138,8 @@ class Runner(Player):
         return {}
 
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
-        """As of any player; ``sets`` are those of other forms than the staged ones, by position. On
-        a GPU the memory in which the inputs lie comes with the request."""
+        """As ``Player.go``. ``sets`` replaces staged sets whose form differs, by position. On a
+        GPU, the memory of the inputs comes with the request."""
         assert self.arena is not None
         if self.cuda:
             descriptor = self.channel.descriptor()
@@ -153,15 +154,15 @@ class Runner(Player):
         self.arena.zone(request["zone"]["offset"], request["zone"]["bytes"])
 
     def drop(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Forgets a variant."""
+        """Releases a variant."""
         self.models.pop(request["variant"], None)
         self.calls.pop(request["variant"], None)
         return {}
 
 
 def touch(device: str) -> None:
-    """Does once on a GPU what every candidate begins with: torch initialises itself there,
-    and the driver loads a kernel, when they are first needed."""
+    """Performs the one-time work of a GPU process for every candidate: torch initialises itself,
+    and the driver loads a kernel."""
     ones = torch.ones(8).to(device)
     ones.view(2, 4).t().contiguous().copy_(ones.view(4, 2))
     torch.cuda.synchronize()
@@ -178,10 +179,10 @@ def main() -> None:
     given = parser.parse_args()
     channel = Channel(given.channel)
     arena = None
-    if given.arena is not None:  # on a GPU: the context is made here, and the memory mapped
+    if given.arena is not None:  # on a GPU: create the context and map the memory
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = QUEUES
         initialise()
-        # What takes no context comes before anybody has to wait for it.
+        # Do the work that needs no context before other processes have to wait.
         arena = Arena(given.device, given.library)
         arena.install()
         torch.cuda.init()
@@ -189,7 +190,7 @@ def main() -> None:
             size = given.arena_bytes
             room = given.apart_at + given.apart_bytes
             arena.reach(given.arena, size, populate=True, room=room)
-            # The rest may be in use: a candidate runs, and what it computes with lies there.
+            # A running candidate may use the rest of the memory.
             arena.zone(size - given.start_bytes, given.start_bytes)
             touch(given.device)
     runner = Runner(given.device, given.library, channel, arena, given.apart_at)

@@ -1,9 +1,9 @@
-"""Errors by size, of outputs whose elements are of very different sizes.
+"""Errors per magnitude, for outputs whose elements differ greatly in size.
 
-A sentinel of -1e9, a pole or an energy beside medians makes an output's root mean square say
-nothing of most of its elements: whatever is allowed relative to it covers them, zeros included.
-Such an output is cut into classes of magnitude, each with its own errors. Outputs of one scale have
-none.
+Suppose an output contains a sentinel of -1e9, a pole or an energy beside medians. Then its root
+mean square says nothing about most of its elements: a tolerance relative to it covers them all,
+zeros included. Such an output is divided into classes of magnitude, each with its own errors.
+Outputs with one scale have no classes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 from .distance import distance, limit
 
 MANY = 64.0
-"""How many times as large as the median magnitude a root mean square is of elements that have more
-than one scale. Of normal numbers it is 1.5 times, of exponential ones 2."""
+"""Least ratio of root mean square to median magnitude of an output with several scales. The ratio
+is 1.5 for normal numbers and 2 for exponential ones."""
 BINADES = 8
-"""That one class has."""
+"""Binades per class."""
 LEAST = 1100 // BINADES
-"""Classes below that of one, in double."""
+"""Number of classes below magnitude one in float64."""
 FEW = 64
-"""Elements that are no class of their own, in any output; and which share of it:"""
+"""Fewest elements of a class, absolute and, below, as a share of the output."""
 SHARE = 1 / 256
 SAMPLE = 4096
-"""Elements that tell the median."""
+"""Elements sampled for the median."""
 
 
 def edges(exact: torch.Tensor, rms: float) -> list[float]:
-    """The magnitudes below which the classes of a truth in float64 end, from small to large; the
-    largest class has none, and where there is one scale only there are no others. Classes of few
-    elements go with the next larger one."""
+    """Upper ends of the classes of a float64 truth, in ascending order. The largest class has no
+    end, and an output with one scale has no ends at all. A class with few elements joins the next
+    larger one."""
     flat = exact.reshape(-1)
     if flat.numel() < 2 * FEW or not rms:
         return []
@@ -55,14 +55,14 @@ def edges(exact: torch.Tensor, rms: float) -> list[float]:
 
 
 def by_scale(tensor: torch.Tensor, exact: torch.Tensor, rms: float) -> list[dict[str, Any]]:
-    """Of each class of a result's elements: ``below`` which magnitude of the truth it ends, ``rms``
-    of the truth, ``beyond``, the largest error, and ``apart``, how many differ by more than any
-    tolerance allows (``Distance``)."""
+    """Measurements per class of a result's elements. ``below``: the class's upper end. ``rms``: of
+    the truth. ``beyond``: the largest error. ``apart``: the number of elements that differ by more
+    than any tolerance allows (``Distance``)."""
     return within(tensor, exact, edges(exact, rms))
 
 
 def within(tensor: torch.Tensor, exact: torch.Tensor, ends: list[float]) -> list[dict[str, Any]]:
-    """The same, of classes that end at these magnitudes."""
+    """The same for classes with these upper ends."""
     found, low = [], -1.0
     if not ends:
         return found

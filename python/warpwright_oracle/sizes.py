@@ -1,4 +1,4 @@
-"""How large what a reference takes and gives is: found out by running it, or without computing."""
+"""Sizes of a reference's inputs, outputs and memory, by running it or from shapes alone."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from .reference import Reference, seed_everything
 from .tensors import flatten, place, unflatten
 
 SMALL_BYTES = 64 << 20
-"""Inputs and weights together below which nothing is foreseen: such a task seldom needs much."""
+"""Total size of inputs and weights below which nothing is predicted: such a task seldom needs
+much."""
 MOST_OPERATORS = 4000
-"""Operators of a forward after which nothing is foreseen: each takes up to a millisecond."""
+"""Operators of a forward after which prediction stops: each takes up to a millisecond."""
 
 
 class Allocated(TorchDispatchMode):
-    """Counts the bytes of every result that is new memory: all of them, which is what a forward
-    would allocate if it reused none (candidates of several kernels are given about as much for
-    their intermediates), and the most that were alive at once, after an operator. After ``most``
-    operators it raises RuntimeError."""
+    """Counts the bytes of results in new memory. ``bytes`` is their total, which a forward would
+    allocate without reuse; candidates of several kernels get about as much for their intermediates.
+    ``peak`` is the largest amount alive after an operator. Raises RuntimeError after ``most``
+    operators."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
@@ -58,19 +59,19 @@ UNDECIDED = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_rel
 
 
 class Undecided(TorchFunctionMode):
-    """Raises RuntimeError where the device decides which kernel computes, and so how much memory it
-    takes: attention is as much as its scores in one and next to nothing in another."""
+    """Raises RuntimeError where the device selects the kernel, and thereby the memory use. One
+    attention kernel allocates all scores, another next to nothing."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in UNDECIDED:
-            raise RuntimeError(f"what {func.__name__} takes, the device decides")
+            raise RuntimeError(f"the memory of {func.__name__} depends on the device")
         return func(*args, **(kwargs or {}))
 
 
 def forward(
     model: torch.nn.Module, inputs: Any, seed: int
 ) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
-    """A call on copies of the inputs that leaves the model's buffers as they were: the outputs, the
+    """Calls the model on copies of the inputs and restores its buffers. Returns the outputs, the
     inputs' tensors, and the copies after the call."""
     mine: list[torch.Tensor] = []
     tree = flatten(inputs, mine)
@@ -85,10 +86,10 @@ def forward(
 
 
 def foresee(source: str, mode: str, seed: int) -> dict[str, Any] | None:
-    """What a call would take and give, from shapes alone: no weight is initialised, nothing is
-    computed and no memory is used. None where that is little, or cannot be known so.
+    """Predicts a call's inputs, outputs and memory from shapes alone: initialises no weight,
+    computes nothing, uses no memory. None if the memory is small or cannot be predicted.
 
-    The module is executed once more, so that nothing that it keeps refers to what was not computed.
+    The module is executed once more, so that it keeps no reference to meta tensors.
     """
     try:
         with torch.device("meta"):
@@ -103,7 +104,7 @@ def foresee(source: str, mode: str, seed: int) -> dict[str, Any] | None:
             with Undecided(), Allocated(MOST_OPERATORS) as allocated:
                 outputs, _, _ = forward(model, inputs, 1)
             given, output_tree = _places(outputs)
-    except Exception:  # whatever it is: it is told when the reference is run
+    except Exception:  # a run of the reference reports its errors
         return None
     return {
         "init": {"tree": init_tree, "tensors": init},

@@ -1,10 +1,10 @@
-"""Inputs of which a few slices are something else: zero, constant, tiny, far from zero.
+"""The family that replaces a few slices: zero, constant, tiny, or far from zero.
 
 The other families change every element by the same function. They make no row of zeros, and a
-kernel that samples a few elements can tell which family it was given. This family replaces one
-slice of each kind, at random places in each tensor, and keeps the rest. Slices overlap only where
-there is no room. A tensor of two values (mask, one-hot rows) gets one slice of each value and one
-of both. An index tensor gets one slice of its smallest and one of its largest value.
+kernel that samples a few elements can identify the family. This family replaces one slice of each
+kind, at random places in each tensor, and keeps the rest. Slices overlap only where there is no
+room. A tensor of two values (mask, one-hot rows) gets one slice of each value and one of both. An
+index tensor gets one slice of its smallest and one of its largest value.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .families import STEEP, Labels, Traits, each_changed
 from .tensors import dense
 
 HIGH = 4 * STEEP
-"""Most that a high slice may have: few of the tensor's numbers are in it, and a product of it with
+"""Largest magnitude in a high slice. A slice has few of the tensor's numbers, and its product with
 a row of another input must still overflow an exponential."""
 TINY, TINY_HALF = 2.0**-20, 2.0**-10
-"""What a tiny slice is multiplied by; the second in float16, where the first leaves nothing."""
+"""Factors of a tiny slice; the second is for float16, in which the first would underflow."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The two values that a tensor has."""
+    """The two values of a tensor."""
 
     low: Any
     high: Any
 
 
 def pair(tensor: torch.Tensor) -> Pair | None:
-    """The values of a tensor that has two, or may: flags, and ones that some draw has zeros
-    beside."""
+    """The values of a tensor with two possible values: flags, and all ones, which may be zeros in
+    another sample."""
     if tensor.dtype == torch.bool:
         return Pair(False, True) if tensor.numel() else None
     if tensor.is_complex() or tensor.numel() < 2:
@@ -51,7 +51,7 @@ def pair(tensor: torch.Tensor) -> Pair | None:
 
 
 def structured(tensor: torch.Tensor) -> bool:
-    """Whether elements depend on each other, as those of a symmetric or a triangular matrix do."""
+    """Whether elements depend on each other, as in a symmetric or a triangular matrix."""
     if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
         return False
     return (
@@ -83,7 +83,7 @@ FILLS: dict[str, Fill] = {
     "low": _low,
     "high": _high,
 }
-"""What slices of quantities are made; ``low`` is from twice -128 to -128, ``high`` up to 512."""
+"""Replacements for slices of quantities; ``low`` ranges from -256 to -128, ``high`` up to 512."""
 EQUAL = {"zero", "constant"}
 """Fills that make all elements of a slice equal."""
 ALL = tuple(FILLS)
@@ -100,23 +100,24 @@ WAYS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("constant", "tiny"), ""),
     (("tiny",), ""),
 )
-"""The fills and the values of two that are tried together, in order, until a task allows them. A
-softmax over a fully masked row, for example, is usually NaN; over an unmasked row, or one in which
-every other place is masked, it is not."""
+"""Fills of quantities, and fills of two-valued tensors, that are tried together, in order, until
+the task allows them. For example, a softmax over a fully masked row is usually NaN; over an
+unmasked or partly masked row it is not."""
 
 
 @dataclass
 class Slices:
-    """What the family needs to know of the inputs, from one draw and the same ever after."""
+    """State of the family: the tensors that it changes, found on one set of inputs and fixed
+    thereafter."""
 
     known: dict[int, Traits | Pair]
     way: int = 0
-    """Which of ``WAYS`` is used."""
+    """Index into ``WAYS``."""
 
     @staticmethod
     def of(tensors: list[torch.Tensor], traits: dict[int, Traits | Labels]) -> Slices:
-        """Which of these tensors may have such slices: quantities that no structure binds, and
-        tensors of two values."""
+        """Selects the tensors to change: quantities without structure, and tensors of two
+        values."""
         known: dict[int, Traits | Pair] = {}
         for i, given in enumerate(tensors):
             quantity, tensor = traits.get(i), dense(given)
@@ -133,7 +134,7 @@ class Slices:
         return Slices(known)
 
     def ways(self) -> list[int]:
-        """Those that differ for these tensors, in the order in which they are to be tried."""
+        """The ways that differ for these tensors, in the order in which they are tried."""
         pairs = any(isinstance(known, Pair) for known in self.known.values())
         quantities = any(isinstance(known, Traits) for known in self.known.values())
         found: dict[Any, int] = {}
@@ -144,12 +145,12 @@ class Slices:
         return list(found.values())
 
     def ties(self) -> bool:
-        """Whether elements are equal which were not."""
+        """Whether the way makes elements equal that were not."""
         quantities = any(isinstance(known, Traits) for known in self.known.values())
         return quantities and bool(EQUAL & set(WAYS[self.way][0]))
 
     def change(self, inputs: Any, seed: int) -> Any:
-        """``inputs`` with such slices, where a seed has them."""
+        """``inputs`` with such slices, determined by the seed."""
         return each_changed(inputs, seed, self.known, self._changed)
 
     def _changed(
@@ -174,7 +175,7 @@ class Slices:
 
 
 def two_values(known: Pair, random: torch.Generator) -> Callable[[torch.Tensor], Any]:
-    """Fills a tensor with two values at random, of which each line has both."""
+    """A function that fills a tensor with two values at random; each line gets both."""
 
     def fill(part: torch.Tensor) -> None:
         bits = torch.rand(part.shape, generator=random) < 0.5
@@ -188,20 +189,20 @@ def two_values(known: Pair, random: torch.Generator) -> Callable[[torch.Tensor],
 
 
 Place = tuple[int | slice, ...]
-"""What a slice is indexed with: the first places, or a range of a vector."""
+"""Index of a slice: the leading indices, or a range of a vector."""
 TRIES = 16
-"""How many further places are drawn for a slice that overlaps another. With two of four rows taken,
-all of them overlap once in 65,000 times."""
+"""Further random places for a slice that overlaps another. With two of four rows taken, all of them
+overlap once in 65,000 cases."""
 
 
 def a_slice(tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """A part of a tensor at a random place: as a rule along the last dimension, else along more of
-    the last ones; of a vector a quarter."""
+    """A part of a tensor at a random place: usually along the last dimension, else along several
+    last dimensions. For a vector, a quarter."""
     return tensor[_place(tensor.shape, 4, random)]
 
 
 def some_slices(tensor: torch.Tensor, count: int, random: torch.Generator) -> list[torch.Tensor]:
-    """Parts of a tensor that overlap only where there is no room; of a vector, half in all."""
+    """Parts of a tensor that overlap only where there is no room. For a vector, half in total."""
     places: list[Place] = []
     for _ in range(count):
         place = _place(tensor.shape, 2 * count, random)

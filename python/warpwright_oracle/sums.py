@@ -1,10 +1,10 @@
 """Errors of sums in order whose roundings have one sign.
 
-Where terms are equal, or nearly, each addition to a sum of one binade is rounded by the same part
-of a unit in the last place. Such errors grow as the number of terms, not as its root. Adding ``x``
-to a multiple of the last place ``p`` errs by ``x - p * round(x / p)``, whatever the sum is: the
-mean of that over the terms tells whether roundings cancel. Whole numbers, zeros and terms of
-alternating sign show none; a term too small for the sum shows itself.
+If terms are equal or nearly equal, each addition to a partial sum within one binade is rounded by
+the same part of a unit in the last place. Such errors grow with the number of terms, not with its
+square root. Adding ``x`` to a multiple of the last place ``p`` errs by ``x - p * round(x / p)``,
+independently of the sum. The mean of that over the terms shows whether roundings cancel. It is zero
+for whole numbers, zeros and terms of alternating sign, and covers terms too small for the sum.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ import torch
 
 IN_ORDER = 1 << 16
 THREADS = 32
-"""Terms that one thread may well sum in order; more are divided among at least so many threads."""
+"""One thread may sum up to ``IN_ORDER`` terms in order. At least this many threads share a longer
+sum."""
 LEVELS = 4
-"""Binades that are looked at, from that of the whole sum on down. Half of the terms are added in
-the first or the second; a program that sums in shorter pieces begins further down."""
+"""Binades that are examined, from that of the whole sum downwards. Half of the terms are added in
+the first or the second. A program that sums shorter pieces starts in a lower one."""
 SCALES = (1.0, 1.19, 1.41, 1.68)
-"""Where terms are known but for a factor, as the exponentials of a softmax are: how the last place
-divides them is another by each."""
+"""Factors to try for terms that are known up to a factor, such as the exponentials of a softmax:
+each factor divides them differently by the last place."""
 CANCELS = 3 * 12**-0.5
-"""Three standard deviations of a rounding, in units of the last place. Over the root of their
-number, so far from zero their mean may be though they cancel, as ``SPREAD`` of ``rounding.py`` has
-them."""
+"""Three standard deviations of a rounding, in units of the last place. The mean of n roundings that
+cancel stays below this divided by the square root of n; ``SPREAD`` of ``rounding.py`` covers it."""
 MOST = 1 << 20
-"""Terms of a tensor that are looked at; of more rows some stand for their neighbours."""
+"""Terms of a tensor that are examined. If there are more, some rows stand for their neighbours."""
 FEW_LINES = 16
-"""Rows and columns of a product of which the terms are looked at."""
+"""Rows and columns of a product whose terms are examined."""
 ONE_SIGN = 1 / 3
-"""Share of the bound that is taken for an honest error, three times which is allowed
-(``HONEST_SLACK`` of ``tolerance.rs``). Measured sums of equal terms reach a third of what is
-allowed, of terms that a large one absorbs nearly all of it (``docs/results/trust-sums.csv``, which
-``benches/sums-in-order`` writes)."""
+"""Share of the bound that counts as an honest error; the tolerance is three times as much
+(``HONEST_SLACK`` of ``tolerance.rs``). In measurements, sums of equal terms reach a third of the
+tolerance, and sums whose terms a large one absorbs nearly all of it
+(``docs/results/trust-sums.csv``, which ``benches/sums-in-order`` writes)."""
 
 
 def in_order(terms: float) -> float:
-    """How many of a sum's terms are summed in order."""
+    """The number of a sum's terms that are summed in order."""
     return max(min(terms, IN_ORDER), terms / THREADS)
 
 
 def bound(
     rows: torch.Tensor, count: int, unit: float, scales: tuple[float, ...] = (1.0,)
 ) -> torch.Tensor:
-    """Most that a sum of ``count`` terms is off by when all roundings keep their mean, for each row
-    of float64 terms (..., some of the count), in a format of this unit roundoff; the largest of
-    terms times each of the scales."""
+    """Bounds the error of a sum of ``count`` terms when all roundings keep their mean, in a format
+    with this unit roundoff. ``rows`` has float64 terms (..., a sample of ``count``); the result is
+    per row, and the maximum over the scales applied to the terms."""
     chunk = in_order(count)
     mean, size = rows.mean(-1), rows.square().mean(-1).sqrt()
     reached = torch.maximum(mean.abs() * chunk, size * chunk**0.5).nan_to_num_(0.0, 0.0, 0.0)
@@ -66,8 +66,8 @@ def bound(
 def one_sign(
     given: torch.Tensor, dims: list[int], unit: float, scales: tuple[float, ...] = (1.0,)
 ) -> torch.Tensor:
-    """The honest error of each sum of float64 terms over ``dims``, where roundings have one sign;
-    without these dims. See ``bound`` for ``scales``."""
+    """The honest error of each sum of float64 terms over ``dims``, where roundings have one sign.
+    The result lacks these dimensions. See ``bound`` for ``scales``."""
     dims = sorted(d % given.dim() for d in dims) if given.dim() else []
     kept = [d for d in range(given.dim()) if d not in dims]
     lines, along, step = given.permute(*kept, *dims), 0, 1
@@ -90,15 +90,15 @@ def one_sign(
 
 
 def is_exact(given: torch.Tensor, dims: list[int], unit: float) -> bool:
-    """Whether sums over ``dims`` are exact in every order: of few and small whole numbers."""
+    """Whether sums over ``dims`` are exact in every order: sums of few and small whole numbers."""
     if not bool((given == given.round()).all()):
         return False
     return given.abs().sum(dims).max().item() <= 1 / unit
 
 
 def of_product(left: torch.Tensor, right: torch.Tensor, unit: float) -> float:
-    """The same of a product (..., m, k) by (..., k, n), as a share of the root mean square of the
-    results: the largest of some rows and columns."""
+    """The same for a product (..., m, k) by (..., k, n), relative to the root mean square of the
+    results: the maximum over some rows and columns."""
     if left.dim() < 2 or right.dim() < 2 or not left.numel() or not right.numel():
         return 0.0
     while left.dim() > 2:

@@ -1,8 +1,8 @@
-"""Values crossing the border: trees with tensors as places in an arena.
+"""Values that cross process boundaries: trees whose tensors are places in an arena.
 
 A value is a pair of a tree (JSON: tensors replaced by ``{"tensor": i}``) and a list of places
-(``offset`` and ``strides`` in bytes and elements, ``shape``, ``dtype``). The judge moves and reads
-places; the tree passes through it unread.
+(``offset`` in bytes, ``strides`` in elements, ``shape``, ``dtype``). The judge moves and reads
+places; it passes the tree through unread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Place = dict[str, Any]
 
 
 def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The tree of ``value``; its tensors are appended to ``tensors`` in order of appearance."""
+    """The tree of ``value``. Appends its tensors to ``tensors`` in order of appearance."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
@@ -65,12 +65,12 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def is_record(value: Any) -> bool:
-    """Whether this is an instance of a dataclass, which is compared like a dict of its fields."""
+    """Whether a value is a dataclass instance, which is compared like a dict of its fields."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
-    """The value that ``flatten`` took apart."""
+    """The inverse of ``flatten``."""
     ((kind, body),) = tree.items()
     if kind == "tensor":
         return tensors[body]
@@ -92,15 +92,15 @@ def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def to_double(value: Any) -> Any:
-    """A private copy with floating tensors in float64, complex ones in two: a reference that writes
-    to its inputs harms nobody."""
+    """A private copy with floating tensors in float64 and complex ones in complex128. A reference
+    may write to it without harm."""
     tensors: list[torch.Tensor] = []
     tree = flatten(value, tensors)
     return unflatten(tree, [widened(t) for t in tensors])
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """A private copy, in float64 if it is a floating one."""
+    """A private copy: floating tensors in float64, complex ones in complex128."""
     if tensor.is_complex():
         return tensor.to(torch.complex128, copy=True)
     if tensor.is_floating_point() and tensor.dtype != torch.float64:
@@ -114,12 +114,13 @@ def is_real(dtype: torch.dtype) -> bool:
 
 
 def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of real numbers, along one more dimension; others as they are."""
+    """A complex tensor as pairs of real numbers, along an additional dimension; others
+    unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def outline(tree: Any) -> Any:
-    """A tree without the values of its numbers, which each call has others of."""
+    """A tree without the values of its numbers, which may differ between calls."""
     ((kind, body),) = tree.items()
     if kind in ("tuple", "list"):
         return {"tuple": [outline(item) for item in body]}
@@ -131,15 +132,15 @@ def outline(tree: Any) -> Any:
 
 
 def span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last one of ``tensor`` in its storage."""
+    """Number of elements from the first to the last one of ``tensor`` in its storage."""
     if tensor.numel() == 0:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Each element once, in memory without gaps: the tensor itself where it is so, else a copy,
-    with one element along dimensions that are expanded. None where it overlaps itself otherwise."""
+    """Each element once, in memory without gaps: the tensor itself if it is dense, else a copy,
+    with one element along expanded dimensions. None if elements overlap in another way."""
     once = tensor
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if size > 1 and stride == 0:
@@ -155,7 +156,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """What was made of ``dense(like)``, with the strides of ``like``."""
+    """``made`` (with the shape of ``dense(like)``) with the strides of ``like``."""
     if span(like) == like.numel():
         return made
     strides = [s if n > 1 else 1 for n, s in zip(made.shape, like.stride(), strict=True)]
@@ -166,7 +167,7 @@ def laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def place(tensor: torch.Tensor, offset: int | None) -> Place:
-    """Where ``tensor`` lies; ``offset`` in bytes, None when outside the arena."""
+    """The place of ``tensor``; ``offset`` in bytes, None when outside the arena."""
     return {
         "offset": offset,
         "shape": list(tensor.shape),

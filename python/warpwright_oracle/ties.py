@@ -1,8 +1,8 @@
-"""What honest programs say of single elements.
+"""Results of honest programs for single elements.
 
-Where a reference rounds, compares or searches, an element near a tie is one thing or the other by
-the last bit of what came before: a quotient of 12.5 rounds to 12 or to 13. No error tells that;
-several programs do, each of which errs in every operator as float32 does.
+Where a reference rounds, compares or searches, the last bit of an intermediate result decides an
+element near a tie: a quotient of 12.5 rounds to 12 or to 13. No error measure shows that. Several
+programs do, each of which errs in every operator as float32 does.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from .oracle import Oracle
 
 PROGRAMS = 12
-"""One of which errs to the other side of a tie in all but one of a thousand cases, if each does in
-nearly half."""
+"""If each program falls on the other side of a tie in nearly half of the cases, at least one of
+these does in all but one of a thousand cases."""
 TIMES = (1.0, 2.0, 4.0)
-"""Units roundoff of float32 by which their operators err, in turn. Their inputs do not: who copies
-or compares them does so exactly. Only equal ones are parted, as their order is nobody's."""
+"""Errors of their operators, in float32 units of roundoff, in turn. Their inputs are exact, because
+a program may copy or compare them exactly. Only equal inputs are made to differ, since their order
+is undefined."""
 
 
 def said(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
-    """For the ``places`` of one ``output``, in row-major order, what each of several programs has:
-    numbers, None for those that are not finite. No programs where none runs in float64."""
+    """For the ``places`` of one ``output``, in row-major order, the results of several programs:
+    numbers, None for non-finite ones. Empty if no program runs in float64."""
     inputs = oracle.draw(request["seed"], request["family"])
     places = torch.tensor(request["places"])
     programs: list[list[float | None]] = []

@@ -1,4 +1,4 @@
-"""What is right: the outputs of a task's reference in float64."""
+"""The truth: the outputs of a task's reference in float64."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 class Truth:
-    """The reference's models in float64, each made when it is first asked for."""
+    """The reference's models in float64, each made on first use."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
         self.models: dict[str, torch.nn.Module | None] = {}
         """By variant; None where the reference does not run in float64."""
         self.anew: set[str] = set()
-        """Of these variants a model was made anew."""
+        """Variants whose model was built again instead of copied."""
         self.widens = False
-        """Whether what the reference makes in float32 is made in float64."""
+        """Whether float32 tensors that the reference makes become float64."""
         self.doubt = ""
-        """Why there is no truth in float64, if there is none."""
+        """Why there is no float64 truth; empty if there is one."""
 
     def outputs(
         self, request: dict[str, Any], inputs: Any, free: int
     ) -> tuple[Any, list[torch.Tensor]]:
-        """The tree of the outputs, and their tensors with those of the inputs that the reference
-        changes behind them, as they are after the call; no tensors where nobody asks for them, or
-        where the reference cannot run in float64. The arena is free from ``free`` on.
+        """The tree of the outputs, and their tensors followed by the inputs that the reference
+        changes, after the call. No tensors if the request does not need them, or if the reference
+        cannot run in float64. The arena is free from ``free`` on.
 
-        Raises what the reference raises on inputs that are not its own, and torch's error where
-        memory is short: with more of it, it may run.
+        Raises the reference's error on inputs other than its own, and torch's error if memory is
+        exhausted: with more of it, the call may succeed.
         """
         variant = request["variant"]
         if not request["double"]:
@@ -56,9 +56,9 @@ class Truth:
                 if request["family"] != OWN or isinstance(error, torch.OutOfMemoryError):
                     raise
                 reason = str(error).splitlines()[0]
-            # It may name float32 itself. What a model holds otherwise than as its modules, in a
-            # closure say, is not copied with them; one that is made anew is converted before
-            # anything refers to it in float32.
+            # The reference may name float32 itself. Tensors that a model holds outside its modules,
+            # for example in a closure, are not copied with it. A model that is built again is
+            # converted before anything refers to its float32 tensors.
             if not self.widens:
                 self.widens = True
                 continue
@@ -70,7 +70,7 @@ class Truth:
         return None, []
 
     def model(self, variant: str) -> torch.nn.Module | None:
-        """The model with these weights in float64, if there is one."""
+        """The float64 model with these weights, if there is one."""
         if variant not in self.models:
             self.models[variant] = copy.deepcopy(self.oracle.models[variant]).double()
         return self.models[variant]
@@ -78,9 +78,9 @@ class Truth:
     def under(
         self, mode: AbstractContextManager[Any], inputs: Any, variant: str = "init"
     ) -> list[torch.Tensor] | None:
-        """The outputs for inputs in float64 under a mode, and behind them the inputs that the
-        reference changes; None where there is no model in float64, or it does not run so. Raises
-        what ``exhausted`` knows where memory is short."""
+        """The outputs for float64 inputs under a mode, followed by the inputs that the reference
+        changes. None if there is no float64 model, or it fails under the mode. Raises the errors
+        that ``exhausted`` recognises if memory is exhausted."""
         model = self.model(variant)
         if model is None:
             return None
@@ -108,9 +108,9 @@ class Truth:
         ties: bool = False,
         one_sign: bool = True,
     ) -> list[torch.Tensor] | None:
-        """The outputs of a program that errs as an honest one may, so many times, and whose inputs
-        do; see ``Reordered`` for ``everywhere`` and ``one_sign``. With ``ties`` zeros among the
-        inputs err too. None and raises as ``under``."""
+        """The outputs of a program with honest errors, ``times`` as large, in its operators and
+        inputs. See ``Reordered`` for ``everywhere`` and ``one_sign``. With ``ties`` zeros among the
+        inputs err too. None, and raises, as ``under``."""
         tensors: list[torch.Tensor] = []
         tree = flatten(to_double(inputs), tensors)
         for index, traits in self.oracle.traits.items():
@@ -124,7 +124,7 @@ class Truth:
         return Widening() if self.widens else nullcontext()
 
     def doubting(self, variant: str, reason: str) -> None:
-        """Does without float64 from now on."""
+        """Records that a variant has no float64 truth, and the reason."""
         self.models[variant] = None
         self.doubt = f"the reference does not run in float64: {reason}"
 
@@ -144,14 +144,14 @@ class Truth:
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
         tensors += self.oracle.after(copies)
-        # Where the inputs lay the outputs are stored next.
+        # The outputs will be stored where the inputs lie now.
         lies_there = self.oracle.arena.holds
         return tree, [t.clone() if lies_there(t) else t for t in tensors]
 
     def _widened(self, inputs: Any, free: int) -> tuple[Any, list[torch.Tensor]]:
-        """Private copies of the inputs in float64, as given and in a row. They lie where the
-        outputs are stored later, as far as they fit: large ones would not fit beside what the
-        reference computes."""
+        """Private copies of the inputs in float64, in their tree and as a list. They lie where the
+        outputs are stored later, as far as they fit: large copies would not fit beside the
+        reference's own memory."""
         arena = self.oracle.arena
         tensors: list[torch.Tensor] = []
         tree = flatten(inputs, tensors)

@@ -1,6 +1,5 @@
-"""What a reference computes with and its ``state_dict`` does not hold: a candidate is given weights
-by name, and draws whatever else is random for itself.
-"""
+"""Detects values that a reference computes with but that its ``state_dict`` lacks. A candidate gets
+weights by name, and would sample any other random value itself."""
 
 from __future__ import annotations
 
@@ -16,23 +15,23 @@ from .channel import Refusal
 from .reference import Reference, seed_everything
 
 DEPTH = 6
-"""How deep a value is looked into for tensors."""
+"""Depth to which a value is searched for tensors."""
 OWN = frozenset(vars(torch.nn.Module()))
-"""Attributes that every module has."""
+"""Attributes of every module."""
 
 
 @dataclass(frozen=True)
 class Another:
-    """A model with the weights of a first one, in which all else that is random is otherwise."""
+    """A model with the weights of a first one, in which all other random values differ."""
 
     model: torch.nn.Module
     spare: torch.nn.Module | None
-    """One more, to be run once, where something outside the ``state_dict`` is otherwise."""
+    """Another such model, to be run once, if values outside the ``state_dict`` differ."""
     differ: list[str]
-    """What is."""
+    """Names of these values."""
 
     def refusal(self) -> Refusal:
-        """Says that results differ for that."""
+        """The refusal of a reference whose results depend on them."""
         named = ", ".join(sorted(self.differ)[:4])
         return Refusal(
             "weights",
@@ -42,8 +41,8 @@ class Another:
 
 
 def another(reference: Reference, source: str, init: torch.nn.Module, seed: int) -> Another:
-    """Makes one: module and constructor run with another seed. Where that cannot be done, it has
-    the same. What is only derived from weights differs as well, so results must tell."""
+    """Makes such a model: runs module and constructor with another seed. If that fails, the seed is
+    the same. Values that are derived from weights differ too, so the results must decide."""
     with contextlib.suppress(Exception):
         seed_everything(seed + 1)
         afresh = Reference(source, str(reference.device), reference.mode, "model_again")
@@ -53,7 +52,8 @@ def another(reference: Reference, source: str, init: torch.nn.Module, seed: int)
         differ = [n for n, value in mine.items() if n in theirs and not _equal(value, theirs[n])]
         weights = init.state_dict()
         model.load_state_dict(weights, strict=True)
-        # What a model keeps of its first call must not be of other weights than it has later.
+        # Run the spare instead of the model: a model may cache values in its first call, and its
+        # weights change later.
         spare = afresh.build(seed + 1) if differ else None
         if spare is not None:
             spare.load_state_dict(weights, strict=True)
@@ -62,7 +62,7 @@ def another(reference: Reference, source: str, init: torch.nn.Module, seed: int)
 
 
 def _held(model: torch.nn.Module) -> dict[str, Any]:
-    """Tensors and numbers that the model or its module keep outside the ``state_dict``, by name."""
+    """Tensors and numbers that the model or its module hold outside the ``state_dict``, by name."""
     found: dict[str, Any] = {}
     saved = {t.untyped_storage()._cdata for t in model.state_dict().values() if _is_plain(t)}
 

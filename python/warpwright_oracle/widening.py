@@ -1,8 +1,8 @@
-"""A reference in float64 that names float32 itself.
+"""Runs a reference in float64 although it names float32 itself.
 
-``positions.float()`` and ``torch.zeros(n, dtype=torch.float32)`` give float32 whatever the weights
-are, and a product with weights in float64 then fails. Under ``Widening`` whatever asks for float32,
-or makes it by default, gives float64.
+``positions.float()`` and ``torch.zeros(n, dtype=torch.float32)`` give float32 regardless of the
+weights, and a product with float64 weights then fails. Under ``Widening``, operators that request
+float32, or return it by default, return float64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _widened(value: Any) -> Any:
 
 
 class Widening(TorchDispatchMode):
-    """Has operators that nobody gave float32 give none."""
+    """Makes operators without float32 operands return no float32 results."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map(_wide, (args, kwargs or {}))

@@ -1,4 +1,4 @@
-"""Mines the catalogue of operators that tasks are composed of, and tries what is made of it.
+"""Mines the catalogue of operators from which tasks are composed, and tries the composed tasks.
 
 Everything here runs in a jail. It uses the standard library and torch; `models` also imports
 transformers.

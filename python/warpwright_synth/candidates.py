@@ -1,4 +1,4 @@
-"""Which callables of torch are probed, and why others are not."""
+"""Selects the callables of torch that are probed, with the reasons for excluding others."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ import torch
 from .forms import Target
 from .signature import TENSOR, TENSORS, Argument, from_python, from_schemas
 
-# What is left out by its name, and why: the names follow torch's own conventions.
+# Names that are excluded, with reasons. The names follow torch's own conventions.
 BY_NAME = (
     (r"_$", "changes its input"),
     (r"backward|_jvp$|grad", "part of a derivative"),
@@ -38,16 +38,16 @@ CONTAINERS = re.compile(
 
 
 def left_out(name: str, target: Any) -> str | None:
-    """Why `name` is not probed; None where it is."""
+    """The reason why `name` is not probed; None if it is probed."""
     if name.startswith("_"):
         return "private"
     for pattern, reason in BY_NAME:
-        # Classes say it with capitals.
+        # Names of classes have capitals.
         flags = re.IGNORECASE if reason == "random" else 0
         if re.search(pattern, name, flags):
             return reason
     doc = inspect.getdoc(target) or ""
-    # torch.special holds other names of what torch has; the usual name is kept.
+    # torch.special has aliases of functions in torch; the usual name is kept.
     if re.search(r"Alias (for|of) :", doc[:400]) and "torch.special." not in doc[:400]:
         return "an alias: " + doc.strip().splitlines()[0][:80]
     if re.search(r"deprecated", doc[:300], re.IGNORECASE):
@@ -65,7 +65,8 @@ def signatures_of(name: str, prefix: str, target: Any) -> list[list[Argument]]:
 
 
 def functions() -> Iterator[tuple[str, Target | None, str]]:
-    """Functions and methods with their name; the reason where there is nothing to probe."""
+    """Functions and methods by name, each with its target, or with the reason why it is not
+    probed."""
     spaces = (
         ("torch.nn.functional", torch.nn.functional, ""),
         ("torch", torch, ""),
@@ -107,7 +108,7 @@ def functions() -> Iterator[tuple[str, Target | None, str]]:
 
 
 def modules() -> Iterator[tuple[str, Target | None, str]]:
-    """Classes of torch.nn with what their constructors and `forward` take."""
+    """Classes of torch.nn with the arguments of their constructors and `forward`."""
     for name in sorted(dir(torch.nn)):
         cls = getattr(torch.nn, name)
         full = f"torch.nn.{name}"
@@ -129,7 +130,7 @@ def modules() -> Iterator[tuple[str, Target | None, str]]:
 
 
 def all_of_torch() -> tuple[list[Target], list[dict[str, str]]]:
-    """What to probe, in a fixed order, and what is left out with its reason."""
+    """The targets to probe, in a fixed order, and the excluded names with reasons."""
     targets, out = [], []
     for full, target, reason in (*functions(), *modules()):
         if target is None:

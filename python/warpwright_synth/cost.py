@@ -1,6 +1,5 @@
-"""What kind of work an operator does, from which elements of the result depend on which of the
-input, and from the kernels that torch dispatches to.
-"""
+"""Determines an operator's kind of work: from the dependence of the result's elements on the
+input's, and from the kernels that torch dispatches to."""
 
 import random
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from .trial import Plan, Result, attempt, call, call_with, finite
 # Inputs larger than this are not perturbed element by element.
 MAX_PERTURBED = 256
 
-# Kinds of work that the dispatched kernels tell, the most telling first.
+# Kinds of work that the dispatched kernels reveal, the most specific first.
 KERNELS = (
     ("attention", ("scaled_dot_product", "attention")),
     ("recurrent", ("lstm", "gru", "rnn")),
@@ -52,12 +51,12 @@ KERNELS = (
 
 @dataclass
 class Work:
-    """What was measured of one form."""
+    """Measurements of one form."""
 
     kind: str
     kernels: list[str]
     flops_per_output: str | None
-    # Inputs whose values the results do not depend on.
+    # Inputs whose values do not affect the results.
     idle: list[str]
     identity: bool
     broadcasts: bool
@@ -67,7 +66,7 @@ class Work:
 
 
 class Kernels(TorchDispatchMode):
-    """Records which kernels are dispatched to."""
+    """Records the dispatched kernels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ class Kernels(TorchDispatchMode):
 
 
 def flatten(result: Result) -> torch.Tensor:
-    """All results in one row of float64."""
+    """All results as one float64 vector."""
     parts = [t for _, t in result.outputs]
     return torch.cat(
         [
@@ -90,7 +89,7 @@ def flatten(result: Result) -> torch.Tensor:
 
 
 def redrawn(tensor: torch.Tensor, values: Draw, generator: torch.Generator) -> torch.Tensor:
-    """Another value for each element."""
+    """A tensor with another value for each element."""
     if tensor.dtype == torch.bool:
         return ~tensor
     if tensor.dtype == torch.int64:
@@ -102,7 +101,7 @@ def redrawn(tensor: torch.Tensor, values: Draw, generator: torch.Generator) -> t
 def idle_inputs(
     plan: Plan, sizes: dict[str, int], first: Result, draws: dict[str, Draw]
 ) -> list[str]:
-    """Tensors whose values make no difference."""
+    """Tensors whose values do not affect the results."""
     idle = []
     base = flatten(first)
     generator = torch.Generator().manual_seed(7)
@@ -143,7 +142,7 @@ def dependence(
 
 
 def kind_of_table(table: torch.Tensor, first: Result, name: str, tensors: int) -> str:
-    """The kind of work a truth table shows."""
+    """The kind of work that a truth table shows."""
     source, result = first.inputs[name], first.outputs[0][1]
     per_output, per_input = table.sum(0), table.sum(1)
     values = {v for t in first.inputs.values() for v in t.reshape(-1).tolist()}
@@ -165,7 +164,7 @@ def kind_of_table(table: torch.Tensor, first: Result, name: str, tensors: int) -
         upper = bool((table & torch.triu(torch.ones_like(table), 1)).sum() == 0)
         if (lower or upper) and int(per_output.unique().numel()) > 1:
             return "scan"
-        # What a row mixes, it mixes for all of the row; windows overlap instead.
+        # Row operators mix all elements of a row equally; windows overlap instead.
         reach = table.float() @ table.float() > 0
         alike = bool((reach == table).float().mean() > 0.97)
         return "normalisation" if alike or bool(table.all()) else "window"
@@ -188,7 +187,8 @@ def kind_of_table(table: torch.Tensor, first: Result, name: str, tensors: int) -
 
 
 def uneven(plan: Plan, shapes: Shapes, inner: int) -> dict[str, int]:
-    """Small sizes: 2 and 3 for the outer dimensions, about `inner` for those worked along."""
+    """Small sizes: 2 and 3 for the outer dimensions, about `inner` for the dimensions of the
+    operation."""
     ranks = {t.name: t.rank for t in plan.tensors}
     sizes = shapes.smallest(inner)
     for i, symbol in enumerate(shapes.symbols):
@@ -200,7 +200,7 @@ def uneven(plan: Plan, shapes: Shapes, inner: int) -> dict[str, int]:
 
 
 def measure(plan: Plan, shapes: Shapes, draws: dict[str, Draw]) -> Work:
-    """Calls the form at small sizes and says what it does."""
+    """Calls the form at small sizes and measures its work."""
     small = shapes.sizes(shapes.smallest(4))
     first = call(plan, small, draws)
     kernels = Kernels()
@@ -249,7 +249,7 @@ def measure(plan: Plan, shapes: Shapes, draws: dict[str, Draw]) -> Work:
                     break
             if table is not None and bool(table.any()):
                 tables[name] = kind_of_table(table, at_tiny, name, len(plan.tensors))
-        # A part that mixes elements is what costs.
+        # The part that mixes elements dominates the cost.
         found = list(tables.values())
         kind = next((k for k in found if k != "elementwise"), found[0] if found else None)
     if kind is None:
@@ -270,7 +270,7 @@ def measure(plan: Plan, shapes: Shapes, draws: dict[str, Draw]) -> Work:
 
 
 def broadcasts_ones(plan: Plan, sizes: dict[str, int], first: Result) -> bool:
-    """Whether any dimension of any input may be 1 instead, with the same shape of the result."""
+    """Whether any dimension of any input may be 1 without changing the result's shape."""
     shapes_of = {tuple(t.shape) for t in first.inputs.values()}
     if len(first.inputs) < 2 or len(shapes_of) > 1:
         return False
@@ -286,7 +286,7 @@ def broadcasts_ones(plan: Plan, sizes: dict[str, int], first: Result) -> bool:
 
 
 def learn_ranges(plan: Plan, shapes: Shapes, draws: dict[str, Draw]) -> list[str | None]:
-    """For each result the narrowest range that all values of several calls were in."""
+    """For each result, the narrowest range that contains all values of several calls."""
     spans = ((-30.0, 30.0), (-30.0, -0.5), (0.5, 30.0))
     wider = [
         {n: Draw("float32", *span) if DRAWS["any"] == d else d for n, d in draws.items()}

@@ -1,4 +1,5 @@
-"""Values of tensors: how they are drawn, and for which of them an operator's results are finite."""
+"""Value ranges of tensors: how to sample them, and for which of them an operator's results are
+finite."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ import torch
 
 @dataclass(frozen=True)
 class Draw:
-    """Values drawn uniformly from `low` to `high`; integers below `high`; truth values."""
+    """Uniform samples from `low` to `high`; for integers `high` is excluded; or truth values."""
 
     dtype: str
     low: float
@@ -31,7 +32,7 @@ CELLS: tuple[tuple[str, float, float], ...] = (
     ("above 1", 1.05, 6.0),
 )
 
-# Domains by the cells they need, the widest first. The names are the catalogue's vocabulary.
+# Domains by the cells that they need, the widest first. The names are the catalogue's vocabulary.
 DOMAINS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("any", (0, 1, 2, 3, 4, 5, 6)),
     ("nonzero", (0, 1, 2, 4, 5, 6)),
@@ -46,7 +47,7 @@ DOMAINS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("open_unit", (4,)),
 )
 
-# What is drawn for each domain when a form is verified.
+# Samples for each domain when a form is verified.
 DRAWS: dict[str, Draw] = {
     "any": Draw("float32", -3.0, 3.0),
     "nonzero": Draw("float32", 0.5, 2.0),
@@ -65,7 +66,7 @@ DRAWS: dict[str, Draw] = {
 
 
 def draw(shape: tuple[int, ...], values: Draw, generator: torch.Generator) -> torch.Tensor:
-    """A tensor of such values."""
+    """A tensor of such samples."""
     if values.dtype == "bool":
         return torch.randint(0, 2, shape, generator=generator).bool()
     if values.dtype == "int64":
@@ -76,17 +77,17 @@ def draw(shape: tuple[int, ...], values: Draw, generator: torch.Generator) -> to
 
 
 def learn(works: Callable[[Draw], bool]) -> str | None:
-    """The domain of one tensor, by asking whether results are finite in each cell."""
+    """The domain of one tensor: tests in each cell whether results are finite."""
     good = {i for i, (_, low, high) in enumerate(CELLS) if works(Draw("float32", low, high))}
     for name, needed in DOMAINS:
-        # Cells mixed: some operators are fine in each cell alone and not across them.
+        # Test the cells together: some operators are finite in each cell but not across cells.
         if good.issuperset(needed) and works(DRAWS[name]):
             return name
     return None
 
 
 def example_text(domain: str, shape: tuple[int, ...], bound: int | None) -> str:
-    """Python that draws such a tensor, as a person would write it."""
+    """Python that samples such a tensor, as a person would write it."""
     dims = ", ".join(str(n) for n in shape)
     if bound is not None:
         return f"torch.randint(0, {bound}, ({dims}{',' if len(shape) == 1 else ''}))"

@@ -1,4 +1,4 @@
-"""Catalogue entries from what was learnt, as they are stored."""
+"""Converts probed forms to catalogue entries in their stored form."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from .trial import Plan
 
 
 def rename(plan: Plan, form: Form, text: str) -> str:
-    """The template with symbols in place of the names of sizes."""
+    """The template with symbols in place of size names."""
     names = {t.name for t in plan.tensors}
 
     def of(match: re.Match[str]) -> str:
@@ -25,9 +25,9 @@ def rename(plan: Plan, form: Form, text: str) -> str:
 
 
 def example(target: Target, form: Form) -> str:
-    """Python that runs on its own and checks the shapes of what it gets."""
+    """A self-contained Python example that checks the shapes of its results."""
     small = form.shapes.smallest(4)
-    # Different sizes show which dimension is which.
+    # Different sizes identify the dimensions.
     for i, symbol in enumerate(form.shapes.symbols):
         if symbol.at_most is None and symbol.multiple == 1:
             small[symbol.name] += i
@@ -65,7 +65,7 @@ def example(target: Target, form: Form) -> str:
 
 
 def stored_form(form: Form) -> dict[str, Any]:
-    """A form as it is stored."""
+    """A form in its stored representation."""
     plan, found = form.plan, form.shapes
     symbols = {}
     for s in found.symbols:
@@ -123,7 +123,7 @@ def stored_form(form: Form) -> dict[str, Any]:
 
 
 def entry(target: Target, budget_secs: float) -> dict[str, Any]:
-    """The entry of one operator, or `{"name", "reason"}` where it has no place."""
+    """The entry of one operator, or `{"name", "reason"}` if the catalogue excludes it."""
     try:
         forms = all_forms(target, budget_secs)
     except Refused as refused:
@@ -148,16 +148,17 @@ def entry(target: Target, budget_secs: float) -> dict[str, Any]:
         "dtypes": forms[0].dtypes,
         "example": example(target, forms[0]),
         "forms": [stored_form(f) for f in forms],
-        # Used to find operators that are the same, and not stored.
+        # For finding equal operators; not stored.
         "digest": [forms[0].digest, [t.rank for t in forms[0].plan.tensors]],
     }
 
 
 def undetermined_on_cuda() -> set[str]:
-    """Names that torch itself lists as giving different results from run to run on a GPU.
+    """Names that torch lists as nondeterministic on a GPU.
 
-    It lists methods (``Tensor.index_copy``, ``Tensor.scatter_add_``) in place of the functions that
-    do the same, and modules that never are (``MaxUnpool1d``) without the functions under them.
+    It lists methods (``Tensor.index_copy``, ``Tensor.scatter_add_``) instead of the equivalent
+    functions, and modules that are always nondeterministic (``MaxUnpool1d``) without the functions
+    that they call.
     """
     import torch
 

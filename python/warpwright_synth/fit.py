@@ -1,7 +1,7 @@
-"""Sizes of results as expressions over sizes of inputs, found from examples.
+"""Fits expressions over sizes of inputs to sizes of results, from examples.
 
-Expressions are Python: `A`, `3`, `A*B`, `A - B + 1`, `(A - 3)//2 + 1`, `min(A, B)`. The simplest
-that explains all examples is taken; whoever asks verifies it on examples not used here.
+Expressions are Python: `A`, `3`, `A*B`, `A - B + 1`, `(A - 3)//2 + 1`, `min(A, B)`. The fit returns
+the simplest expression that explains all examples. The caller verifies it on further examples.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ Sample = dict[str, int]
 
 
 def affine(symbol: str, factor: int, offset: int) -> str:
-    """`2*A + 3` without what is superfluous."""
+    """`2*A + 3` in its shortest form."""
     text = symbol if factor == 1 else f"{factor}*{symbol}"
     if offset:
         text += f" {'+' if offset > 0 else '-'} {abs(offset)}"
@@ -27,7 +27,7 @@ def windows(symbol: str) -> Iterator[str]:
 
 
 def candidates(symbols: list[str], samples: list[Sample], values: list[int]) -> Iterator[str]:
-    """Expressions, the simplest first. `symbols` come in the order in which inputs have them."""
+    """Expressions, the simplest first. `symbols` are in the order of their use in the inputs."""
     yield from symbols
     if len(set(values)) == 1:
         yield str(values[0])
@@ -75,7 +75,7 @@ def candidates(symbols: list[str], samples: list[Sample], values: list[int]) -> 
 
 
 def value_of(expression: str, sample: Sample) -> int:
-    """The expression's value; names are those of the sample, nothing else can be called."""
+    """The expression's value. It may use the names in the sample and no others."""
     return eval(expression, {"__builtins__": {}, "min": min, "max": max}, sample)
 
 

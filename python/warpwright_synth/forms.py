@@ -1,4 +1,4 @@
-"""All ways to call one operator that were found to work."""
+"""Finds all working ways to call one operator."""
 
 import itertools
 import random
@@ -16,7 +16,7 @@ from .domains import BENIGN, INDEX, TRUTH, Draw
 from .signature import TENSOR, TENSORS, Argument
 from .trial import Plan, Result, TensorInput, attempt, call, call_with, finite
 
-# Most forms kept of one operator, and how many of them differ in ranks only.
+# Largest number of forms per operator, and of forms that differ only in ranks.
 MAX_FORMS = 8
 MAX_RANKS = 3
 
@@ -27,7 +27,7 @@ class Target:
 
     name: str
     kind: str
-    # Text that is called, with a placeholder for what a method is called on.
+    # Text of the call, with a placeholder for a method's object.
     callee: str
     signatures: list[list[Argument]]
     # A module's arguments of `forward`; empty otherwise.
@@ -35,12 +35,13 @@ class Target:
     namespace: dict[str, Any] = field(default_factory=dict)
     # Lines that make `namespace` in a file.
     imports: list[str] = field(default_factory=list)
-    # Arguments of a constructor as one text, where they are not `signatures`: a config object.
+    # Arguments of a constructor as one text, if they are not `signatures`: a config object.
     init_texts: list[str] = field(default_factory=list)
 
 
 def variants(arguments: list[Argument]) -> Iterator[dict[str, str]]:
-    """Attribute values by name: required ones in their usual values, then one change at a time."""
+    """Attribute values by name: required ones with their usual values, then one change at a
+    time."""
     plain = [a for a in arguments if a.kind not in (TENSOR, TENSORS, "other")]
     required: list[list[tuple[str, str]]] = []
     for a in plain:
@@ -69,7 +70,7 @@ def variants(arguments: list[Argument]) -> Iterator[dict[str, str]]:
 
 
 def tensor_sets(arguments: list[Argument]) -> list[list[Argument]]:
-    """Which tensors are given: the required ones, all, and each optional one alone."""
+    """The sets of tensors to pass: the required ones, all, and each optional one alone."""
     required = [a for a in arguments if a.kind in (TENSOR, TENSORS) and a.required]
     optional = [a for a in arguments if a.kind == TENSOR and not a.required]
     sets = [required]
@@ -116,13 +117,13 @@ def dtype_tuples(count: int) -> Iterator[tuple[str, ...]]:
 
 
 def default_draws(plan: Plan, benign: Draw) -> dict[str, Draw]:
-    """What tensors hold while shapes are learnt."""
+    """Values of tensors while shapes are inferred."""
     by_type = {"float32": benign, "int64": INDEX, "bool": TRUTH}
     return {t.name: by_type[t.dtype] for t in plan.tensors}
 
 
 def first_works(plan: Plan) -> dict[str, Draw] | None:
-    """Values with which the plan works at all, with all sizes equal."""
+    """Values with which the plan works, with all sizes equal."""
     slots = plan.slots()
     floats = any(t.dtype == "float32" for t in plan.tensors)
     for base in shapes.bases(plan):
@@ -142,7 +143,7 @@ def make_plan(
     dtypes: tuple[str, ...],
     arguments: list[Argument],
 ) -> Plan:
-    """The call as text. Required arguments go by position, others by keyword."""
+    """The call as text. Required arguments are positional, others are keywords."""
     names: list[str] = []
     parts: list[str] = []
     given = {a.name for a in tensors}
@@ -181,7 +182,7 @@ def make_plan(
 
 
 def inits(target: Target) -> Iterator[tuple[str | None, dict[str, str]]]:
-    """Constructor texts of a module with their attribute values; (None, {}) for what has none."""
+    """Constructor texts of a module with their attribute values; (None, {}) for functions."""
     if target.kind != "module":
         yield None, {}
         return
@@ -202,7 +203,7 @@ def inits(target: Target) -> Iterator[tuple[str | None, dict[str, str]]]:
 
 
 def plans(target: Target) -> Iterator[list[Iterator[Plan]]]:
-    """Plans in families: those of one family differ in ranks and element types only."""
+    """Plans in families: plans of one family differ only in ranks and element types."""
     if target.kind == "module":
         for init, attributes in inits(target):
             for tensors in tensor_sets(target.forward):
@@ -221,7 +222,7 @@ def family(
     init: str | None,
     arguments: list[Argument],
 ) -> list[Iterator[Plan]]:
-    """One family: for each ranks the plans with different element types."""
+    """One family: for each tuple of ranks, the plans with different element types."""
     count = sum(2 if a.kind == TENSORS else 1 for a in tensors)
 
     def of(ranks: tuple[int, ...]) -> Iterator[Plan]:
@@ -232,7 +233,7 @@ def family(
 
 
 def bound_of(plan: Plan, found: shapes.Shapes, draws: dict[str, Draw], tensor: str) -> str | None:
-    """The symbol that an index stays below: at different sizes it is the same one."""
+    """The symbol that bounds an index: the same one at different sizes."""
     left = {s.name for s in found.symbols}
     for seed in range(4):
         sample = found.sample(random.Random(seed), 12)
@@ -247,7 +248,8 @@ def bound_of(plan: Plan, found: shapes.Shapes, draws: dict[str, Draw], tensor: s
 
 
 def learn_values(plan: Plan, found: shapes.Shapes, draws: dict[str, Draw]) -> dict[str, Any] | None:
-    """Domain, or bound of an index, of each tensor: `{"x": "positive", "index": ("A", )}`."""
+    """The domain of each tensor, or the bound of an index: `{"x": "positive", "index": ("A",
+    )}`."""
     sample = found.sample(random.Random(5), 9)
     sizes = found.sizes(sample)
     learnt: dict[str, Any] = {}
@@ -274,7 +276,8 @@ def learn_values(plan: Plan, found: shapes.Shapes, draws: dict[str, Draw]) -> di
 
 
 def draws_of(plan: Plan, learnt: dict[str, Any], floor: int) -> dict[str, Draw]:
-    """Draws of the learnt domains; indices below `floor`, which is at most any size."""
+    """Samplers of the inferred domains; indices stay below `floor`, which no size may be less
+    than."""
     draws = {}
     for t in plan.tensors:
         domain = learnt[t.name]
@@ -285,7 +288,8 @@ def draws_of(plan: Plan, learnt: dict[str, Any], floor: int) -> dict[str, Draw]:
 
 
 def dtype_rule(plan: Plan, sizes: dict[str, int], draws: dict[str, Draw]) -> dict[str, str]:
-    """Element type of the first result by that of the float inputs; absent where refused."""
+    """Element type of the first result per element type of the float inputs. Absent if a call
+    fails."""
     rule = {}
     for dtype in ("float32", "float64", "float16", "bfloat16", "int64"):
         if plan.init is not None and dtype != "float32":
@@ -309,7 +313,7 @@ def dtype_rule(plan: Plan, sizes: dict[str, int], draws: dict[str, Draw]) -> dic
 
 @dataclass
 class Form:
-    """A plan with everything learnt of it."""
+    """A plan with all its inferred properties."""
 
     plan: Plan
     shapes: shapes.Shapes
@@ -322,17 +326,18 @@ class Form:
 
 
 class Refused(Exception):
-    """Why an operator has no place in the catalogue."""
+    """The catalogue excludes the operator; the message is the reason."""
 
 
 def same(first: Result, second: Result) -> bool:
-    """Whether two calls gave the same."""
+    """Whether two calls returned equal results."""
     a, b = flatten(first), flatten(second)
     return a.shape == b.shape and torch.equal(a, b)
 
 
 def study(plan: Plan, draws: dict[str, Draw]) -> Form | None:
-    """Everything of one plan; None where it follows no rule that can be told."""
+    """Infers all properties of one plan; None if it follows no rule that the catalogue can
+    express."""
     found = shapes.learn(plan, draws)
     if found is None:
         return None
@@ -352,11 +357,11 @@ def study(plan: Plan, draws: dict[str, Draw]) -> Form | None:
     equal = {name: tensor.flatten()[:1].expand_as(tensor) for name, tensor in first.inputs.items()}
     try:
         repeated = call_with(plan, small, equal)
-    except Exception:  # what it cannot take says nothing of shapes
+    except Exception:  # a failed call shows nothing about shapes
         repeated = first
     if [t.shape for _, t in repeated.outputs] != [t.shape for _, t in first.outputs]:
         raise Refused("its shape depends on values")
-    # Windows and choices that are drawn often agree at the smallest sizes.
+    # Windows and random choices often agree at the smallest sizes.
     larger = call(plan, found.sizes(found.smallest(9)), draws)
     for seed, reason in ((0, "not deterministic"), (1, "random")):
         for size, at_size in ((4, first), (9, larger)):
@@ -370,13 +375,13 @@ def study(plan: Plan, draws: dict[str, Draw]) -> Form | None:
 
 
 def all_forms(target: Target, budget_secs: float) -> list[Form]:
-    """Forms of an operator, the most usual first. Raises `Refused` where it has no place."""
+    """Forms of an operator, the most usual first. Raises `Refused` if the catalogue excludes it."""
     end = time.monotonic() + budget_secs
     kept: list[Form] = []
     reasons: list[str] = []
     for turn, members in enumerate(plans(target)):
         of_family = 0
-        # The usual call at several ranks; of others one, at changing ranks.
+        # Probe the usual call at several ranks, and other calls once each, at changing ranks.
         limit = 1 if kept else MAX_RANKS
         if kept and turn % 2:
             members = [*members[1:2], *members[:1], *members[2:]]
@@ -393,13 +398,13 @@ def all_forms(target: Target, budget_secs: float) -> list[Form]:
 
 
 def alike(form: Form, other: Form) -> bool:
-    """Whether two forms compute the same from the same."""
+    """Whether two forms compute equal results from equal inputs."""
     ranks = [t.rank for t in form.plan.tensors]
     return form.digest == other.digest and ranks == [t.rank for t in other.plan.tensors]
 
 
 def first_form(same_ranks: Iterator[Plan], reasons: list[str]) -> Form | None:
-    """The form of the first element types that are accepted; `reasons` gains why there is none."""
+    """The form with the first accepted element types; appends to `reasons` why there is none."""
     for plan in same_ranks:
         draws = first_works(plan)
         if draws is None:
@@ -410,7 +415,7 @@ def first_form(same_ranks: Iterator[Plan], reasons: list[str]) -> Form | None:
             reasons.append(str(refused))
             return None
         except Exception as error:
-            # Some refuse what a probe does with them: one call in a thousand.
+            # Some operators fail under a probe: one call in a thousand.
             reasons.append(f"cannot be probed: {type(error).__name__}")
             return None
         if form is None:

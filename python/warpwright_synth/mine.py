@@ -1,7 +1,7 @@
 """Makes the catalogue: `python -m warpwright_synth.mine --out FILE [--source transformers]`.
 
-Each operator is probed in a process of its own, forked from this one: what crashes, hangs or eats
-memory costs itself and is recorded as quarantined.
+Each operator is probed in a process of its own, forked from this one. One that crashes, hangs or
+exhausts memory affects no other, and is recorded as quarantined.
 """
 
 import argparse
@@ -23,14 +23,15 @@ from .entries import entry, undetermined_on_cuda
 from .forms import Target
 
 FORMAT = 1
-# Bounds on one operator.
+# Limits per operator.
 WALL_SECS = 40.0
 BUDGET_SECS = {"torch": 7.0, "transformers": 5.0}
 MEMORY_BYTES = 24 << 30
 
 
 def in_child(work: Callable[[], Any]) -> tuple[int, int]:
-    """Starts a fork that writes the result as JSON; its id and the end to read from."""
+    """Starts a fork that writes the result as JSON; returns its process id and the pipe's read
+    end."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -40,7 +41,7 @@ def in_child(work: Callable[[], Any]) -> tuple[int, int]:
     status = 1
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        # What operators print is nobody's business.
+        # Discard the operators' output.
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
@@ -61,11 +62,11 @@ class Probe:
         self.text = b""
 
     def overdue(self) -> bool:
-        """Whether it has had its time."""
+        """Whether its time has run out."""
         return time.monotonic() - self.started > WALL_SECS
 
     def end(self) -> Any:
-        """Its result, or why it is quarantined."""
+        """Its result, or the reason for its quarantine."""
         hung = self.overdue()
         if hung:
             os.kill(self.pid, signal.SIGKILL)
@@ -86,7 +87,7 @@ class Probe:
 
 
 def in_parallel(works: list[tuple[str, Callable[[], Any]]], workers: int) -> list[Any]:
-    """Runs all, a few at a time; results in the order of `works`."""
+    """Runs all works, at most `workers` in parallel; returns results in the order of `works`."""
     waiting = list(enumerate(works))[::-1]
     running: dict[int, tuple[int, Probe]] = {}
     results: list[Any] = [None] * len(works)
@@ -111,7 +112,8 @@ def in_parallel(works: list[tuple[str, Callable[[], Any]]], workers: int) -> lis
 def without_aliases(
     entries: list[dict[str, Any]], out: list[dict[str, str]]
 ) -> list[dict[str, Any]]:
-    """Functions that dispatch to the same kernels with the same results are one operator."""
+    """Merges functions that dispatch to the same kernels with the same results into one
+    operator."""
     kept: list[dict[str, Any]] = []
     first: dict[str, str] = {}
     for found in entries:
@@ -162,7 +164,7 @@ def catalogue(
 
 
 def merged(path: str, made: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """The catalogue in a file with the operators that were probed anew."""
+    """The catalogue in a file, with the newly probed operators replaced."""
     with open(path, encoding="utf-8") as file:
         whole = json.load(file)
     for part in ("entries", "quarantined", "left_out"):
@@ -200,16 +202,16 @@ def pretty(made: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True)
     parser.add_argument("--source", choices=("torch", "transformers"), default="torch")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="*", default=[], help="probe these anew in FILE")
     options = parser.parse_args()
-    # Forks would each import it, at their first call under a dispatch mode.
+    # Otherwise each fork would import it at its first call under a dispatch mode.
     importlib.import_module("torch._dynamo")
-    # One thread: forks of a process with more would lack them.
+    # One thread: forks of a process with more would lack the others.
     torch.set_num_threads(1)
     if options.source == "torch":
         targets, out = candidates.all_of_torch()

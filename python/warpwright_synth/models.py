@@ -1,7 +1,7 @@
-"""Modules and functions of transformers that stand alone, found by reading its model code.
+"""Modules and functions of transformers that work alone, found in its model code.
 
-A class is tried where its constructor wants sizes, or a config of which it reads a few plain
-attributes: tasks then hand it a namespace with just these.
+A class is tried if its constructor takes sizes, or a config of which it reads a few plain
+attributes. Tasks then pass a namespace with only these.
 """
 
 import ast
@@ -14,17 +14,17 @@ from typing import Any
 from .forms import Target
 from .signature import TENSOR, TENSORS, from_python
 
-# Longest body that counts as a small part, in lines of source.
+# Longest body of a small module, in lines of source.
 MAX_LINES = 60
-# Most that are probed: importing a model's file takes seconds.
+# Largest number of probed targets: importing a model's file takes seconds.
 MAX_TARGETS = 230
 
-# Attributes of configs that are sizes of tensors; others keep the config's own value.
+# Attributes of configs that are tensor sizes; others keep the config's own value.
 SIZES = re.compile(
     r"(hidden|intermediate|ffn|inner|embed|embedding|proj|projection|model|in|out|head)"
     r"(_size|_dim|_dims|_features|_channels)$|^(d_model|d_ff|d_inner|n_embd|dim|channels)$"
 )
-# Names in a body that need more than tensors: caches, losses, other models.
+# Names in a body that show a need for more than tensors: caches, losses, other models.
 NEEDS_MORE = re.compile(
     r"PreTrainedModel|AutoModel|Cache\b|past_key|GradientCheckpoint|ModelOutput|"
     r"CrossEntropy|MSELoss|loss_function|distributed|random|dropout\("
@@ -43,7 +43,8 @@ class Found:
 
 
 def without_names(node: ast.AST, name: str) -> str:
-    """The tree as text without documentation, annotations and the thing's own name."""
+    """The tree as text, without documentation, annotations and the class's or function's own
+    name."""
     for part in ast.walk(node):
         if isinstance(part, (ast.FunctionDef, ast.ClassDef)):
             body = part.body
@@ -60,7 +61,7 @@ def without_names(node: ast.AST, name: str) -> str:
 
 
 def config_attributes(node: ast.ClassDef) -> tuple[str, ...]:
-    """What a class reads of its config."""
+    """The attributes that a class reads from its config."""
     names = []
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute) and (
@@ -72,7 +73,7 @@ def config_attributes(node: ast.ClassDef) -> tuple[str, ...]:
 
 
 def read(path: Path, module: str, seen: set[str]) -> list[Found]:
-    """The small modules and functions of one file whose source was not seen before."""
+    """The small modules and functions of one file whose source is not in `seen`."""
     source = path.read_text(encoding="utf-8")
     found = []
     for node in ast.parse(source).body:
@@ -100,7 +101,7 @@ def read(path: Path, module: str, seen: set[str]) -> list[Found]:
 
 
 def text_of_value(name: str, value: Any) -> str | None:
-    """An attribute of a config as Python text; a placeholder where it is a size."""
+    """An attribute of a config as Python text, or a placeholder for a size."""
     if "drop" in name or name == "layerdrop":
         return "0.0"
     if isinstance(value, bool) or value is None:
@@ -121,7 +122,8 @@ def text_of_value(name: str, value: Any) -> str | None:
 
 
 def config_text(module: Any, cls: type, found: Found) -> str | None:
-    """`SimpleNamespace(...)` with what the class reads, taken from the model's own config."""
+    """`SimpleNamespace(...)` with the attributes that the class reads, from the model's own
+    config."""
     parameter = from_annotation(module, cls)
     if parameter is None:
         return None
@@ -158,7 +160,7 @@ def from_annotation(module: Any, cls: type) -> type | None:
 
 
 def init_texts(module: Any, cls: type, found: Found) -> list[str]:
-    """Texts that construct the class."""
+    """Constructor calls of the class as text."""
     arguments = from_python(cls)
     if arguments is None:
         return []
@@ -191,7 +193,7 @@ def init_texts(module: Any, cls: type, found: Found) -> list[str]:
 
 
 def target_of(found: Found) -> tuple[Target | None, str]:
-    """What to probe, or why there is nothing to."""
+    """The target to probe, or the reason why there is none."""
     try:
         module = importlib.import_module(found.module)
         owner = getattr(module, found.name)
@@ -221,7 +223,7 @@ def target_of(found: Found) -> tuple[Target | None, str]:
 
 
 def all_of_transformers() -> tuple[list[Target], list[dict[str, str]]]:
-    """What to probe, the smallest first, and what is left out with its reason."""
+    """The targets to probe, the smallest first, and the excluded ones with reasons."""
     import transformers
 
     root = Path(transformers.__file__).parent / "models"

@@ -1,7 +1,7 @@
-"""Which dimensions must be equal, which sizes are allowed, and what sizes results have.
+"""Infers which dimensions must be equal, which sizes are allowed, and the sizes of results.
 
-An operator is first called with all sizes equal, which nearly everything accepts. Then sets of
-dimensions are made twice as large, or half: what can only change together is one symbol.
+The first call of an operator uses equal sizes, which nearly all accept. Then sets of dimensions are
+doubled or halved. Dimensions that can only change together become one symbol.
 """
 
 import itertools
@@ -14,17 +14,17 @@ from .domains import Draw
 from .fit import fit, value_of
 from .trial import Plan, Result, attempt, finite
 
-# Sizes that everything has at first; 12 has many divisors, the others are for operators that want
-# a certain number (a cross product: 3).
+# Initial sizes. 12 has many divisors; the others are for operators that need a certain number (a
+# cross product: 3).
 BASES = (12, 4, 3, 2)
-# With five dimensions 12 is too much.
+# With five dimensions, tensors of size 12 are too large.
 SMALL_BASES = (4, 3, 2)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass
 class Symbol:
-    """A size that can be chosen."""
+    """A variable size."""
 
     name: str
     slots: list[str]
@@ -35,7 +35,7 @@ class Symbol:
 
 @dataclass
 class Shapes:
-    """What was learnt of sizes."""
+    """The inferred rules for sizes."""
 
     symbols: list[Symbol]
     constants: dict[str, int]
@@ -54,7 +54,7 @@ class Shapes:
         return str(self.constants[slot])
 
     def sample(self, source: random.Random, spread: int) -> dict[str, int]:
-        """Sizes that are allowed, as different from one another as that permits."""
+        """Allowed sizes, as different from one another as the rules permit."""
         bounds = {s.at_most for s in self.symbols}
         for _ in range(200):
             sample: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Shapes:
             )
             if bounded and (len(set(sample.values())) == len(sample) or source.random() < 0.02):
                 return sample
-        # Bounds that random sizes hardly meet: the smallest and the largest.
+        # Random sizes seldom meet the bounds: use the smallest and the largest.
         return {
             s.name: s.multiple
             * -(-(spread * 2 if s.name in bounds else max(s.minimum, 3)) // s.multiple)
@@ -74,14 +74,14 @@ class Shapes:
         }
 
     def smallest(self, at_least: int) -> dict[str, int]:
-        """The smallest sizes from `at_least` on."""
+        """The smallest allowed sizes of at least `at_least`."""
         return {
             s.name: s.multiple * -(-max(s.minimum, at_least) // s.multiple) for s in self.symbols
         }
 
 
 def bases(plan: Plan) -> tuple[int, ...]:
-    """Sizes to begin with."""
+    """Initial sizes to try."""
     return SMALL_BASES if any(t.rank >= 5 for t in plan.tensors) else BASES
 
 
@@ -91,12 +91,12 @@ def works(plan: Plan, draws: dict[str, Draw], sizes: dict[str, int]) -> bool:
 
 
 def changed(base: int, slots: list[str], some: set[str], to: int) -> dict[str, int]:
-    """All sizes at `base`, some at `to`."""
+    """All sizes at `base`, except `some` at `to`."""
     return {slot: to if slot in some else base for slot in slots}
 
 
 def groups(plan: Plan, draws: dict[str, Draw], base: int) -> tuple[list[list[str]], list[str]]:
-    """Slots that must be equal, and slots that cannot change."""
+    """Groups of slots that must be equal, and slots that cannot change."""
     slots = plan.slots()
     ranks = {t.name: t.rank for t in plan.tensors}
 
@@ -143,7 +143,8 @@ def groups(plan: Plan, draws: dict[str, Draw], base: int) -> tuple[list[list[str
 
 
 def allowed(ok: Callable[[dict[str, int]], bool], shapes: Shapes, symbol: Symbol) -> bool:
-    """Learns which sizes a symbol may have: a multiple, from a smallest on, at most another."""
+    """Infers a symbol's sizes: multiples of a number, a minimum, and an upper bound by another
+    symbol."""
     base, top = shapes.base, 2 * shapes.base
     rest = {s.name: base for s in shapes.symbols}
     good = [n for n in range(2, top + 1) if ok({**rest, symbol.name: n})]
@@ -154,7 +155,7 @@ def allowed(ok: Callable[[dict[str, int]], bool], shapes: Shapes, symbol: Symbol
         step = gcd(step, n)
     symbol.multiple, symbol.minimum = step, good[0]
     if good[-1] < top - step + 1:
-        # Larger only together with another.
+        # Test whether it can be larger together with another symbol.
         wanted = base + step * max(1, base // (2 * step))
         for other in shapes.symbols:
             both = {**rest, symbol.name: wanted, other.name: top}
@@ -168,7 +169,7 @@ def allowed(ok: Callable[[dict[str, int]], bool], shapes: Shapes, symbol: Symbol
 
 
 def learn(plan: Plan, draws: dict[str, Draw]) -> Shapes | None:
-    """Symbols and constants of a plan; None where sizes follow no simple rule."""
+    """Infers symbols and constants of a plan; None if sizes follow no simple rule."""
     slots = plan.slots()
     for base in bases(plan):
         if works(plan, draws, changed(base, slots, set(), base)):
@@ -191,7 +192,8 @@ def learn(plan: Plan, draws: dict[str, Draw]) -> Shapes | None:
     for symbol in shapes.symbols:
         bounded = [s.name for s in shapes.symbols if s.at_most == symbol.name]
         while bounded and symbol.minimum > max(2, symbol.multiple):
-            # It was small alone before; what it bounds can be smaller too.
+            # Its minimum was found alone. Together with the symbols that it bounds it can be
+            # smaller.
             less = symbol.minimum - symbol.multiple
             sizes = {s.name: less if s.name in bounded else base for s in shapes.symbols}
             if not works(plan, draws, shapes.sizes({**sizes, symbol.name: less})):
@@ -200,19 +202,19 @@ def learn(plan: Plan, draws: dict[str, Draw]) -> Shapes | None:
     return shapes
 
 
-# Where a result is, its element type, and its dimensions.
+# Path, element type and dimensions of each result.
 Outputs = list[tuple[str, str, list[str]]]
 
 
 def signature(result: Result) -> list[tuple[str, str, int]]:
-    """What must be the same at all sizes."""
+    """The properties of a result that must be equal at all sizes."""
     return [(path, str(t.dtype)[6:], t.dim()) for path, t in result.outputs]
 
 
 def infer(
     plan: Plan, draws: dict[str, Draw], shapes: Shapes, seed: int
 ) -> tuple[Outputs, dict[str, list[str]]] | None:
-    """Dimensions of results and parameters, learnt at six draws and verified at five."""
+    """Dimensions of results and parameters, inferred from six samples and verified with five."""
     source = random.Random(seed)
     samples = [shapes.sample(source, spread) for spread in (9, 9, 12, 12, 15, 15)]
     checks = [shapes.sample(source, spread) for spread in (10, 18, 18, 24, 30)]

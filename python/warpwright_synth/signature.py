@@ -1,4 +1,4 @@
-"""What a callable takes, as torch declares it: by operator schema or Python annotations."""
+"""A callable's arguments, as torch declares them: by operator schema or Python annotations."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ import torch
 TENSOR = "tensor"
 TENSORS = "tensors"
 
-# Names that hold tensors where nothing is annotated.
+# Names of tensors without annotation.
 TENSOR_NAMES = re.compile(
     r"^(x|y|z|q|k|v|cos|sin|input|inputs|other|tensor|hidden_states?|hidden|states|query|key|value"
     r"|query_states|key_states|value_states|features|feature|pixel_values|residual|gate|image"
@@ -30,7 +30,7 @@ class Argument:
     required: bool
     keyword_only: bool = False
     default: Any = None
-    # Words that the annotation or the documentation offers.
+    # String values in the annotation or the documentation.
     words: tuple[str, ...] = ()
 
 
@@ -56,7 +56,7 @@ def kind_of_schema(text: str) -> str:
 
 def kind_of_annotation(name: str, annotation: Any, default: Any) -> str:
     """The kind of an argument from a Python annotation, its name or its default."""
-    # torch writes some lists of sizes as None, for its own compiler.
+    # torch annotates some lists of sizes as None, for its own compiler.
     if annotation is inspect.Parameter.empty or annotation is type(None):
         if isinstance(default, bool):
             return "bool"
@@ -94,7 +94,7 @@ def documented_words(target: Any, name: str) -> tuple[str, ...]:
     for paragraph in re.split(r"\n(?=\s*[\w, ]+\s*\()", doc):
         if re.match(rf"\s*[\w, ]*\b{re.escape(name)}\b", paragraph):
             found += re.findall(r"[`'\"]{1,3}'?([a-z_\-]+)'?[`'\"]{1,3}", paragraph)
-    # Words of small languages stand in calls: `einsum('ij,jk->ik', ...)`.
+    # Strings with a syntax of their own occur in calls: `einsum('ij,jk->ik', ...)`.
     called = re.escape(getattr(target, "__name__", ""))
     found += [t for t in re.findall(rf"\b{called}\(['\"]([^'\"]+)['\"]", doc) if "->" in t]
     unique = dict.fromkeys(word for word in found if word not in ("none", name, "str", "True"))
@@ -102,12 +102,12 @@ def documented_words(target: Any, name: str) -> tuple[str, ...]:
 
 
 def from_schemas(name: str, target: Any) -> list[list[Argument]]:
-    """One list of arguments for each overload of `aten::name` that makes a new tensor."""
+    """One list of arguments for each overload of `aten::name` that returns a new tensor."""
     overloads = []
     for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}"):
         arguments = schema.arguments
         overload = schema.overload_name
-        # Named dimensions are a withdrawn prototype; their overloads take text for a dimension.
+        # Named dimensions are a withdrawn prototype; their overloads take strings as dimensions.
         if "imname" in overload or overload.startswith("names") or overload == "dtype":
             continue
         if any(a.is_out or (a.alias_info and a.alias_info.is_write) for a in arguments):
@@ -129,7 +129,7 @@ def from_schemas(name: str, target: Any) -> list[list[Argument]]:
 
 
 def from_python(target: Callable[..., Any], skip_first: bool = False) -> list[Argument] | None:
-    """Arguments of a Python function; None where it takes what cannot be known."""
+    """Arguments of a Python function; None if their kinds cannot be determined."""
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):

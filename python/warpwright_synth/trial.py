@@ -1,4 +1,4 @@
-"""One way to call an operator, and calling it at given sizes."""
+"""A plan for calling an operator, and calls at given sizes."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ import torch
 
 from .domains import Draw, draw
 
-# More elements than any honest result at the sizes used here.
+# More elements than any plausible result has at the sizes used here.
 MAX_ELEMENTS = 1 << 24
 
 
@@ -46,23 +46,23 @@ class Plan:
 
 @dataclass
 class Result:
-    """What a call gave."""
+    """The results of a call."""
 
     # Access path (`[0]`, `.values`, empty for the result itself) and tensor.
     outputs: list[tuple[str, torch.Tensor]]
     state: dict[str, tuple[int, ...]]
     inputs: dict[str, torch.Tensor]
     changed_inputs: bool
-    # What torch says against such a call, e.g. that it is deprecated.
+    # Torch's warning about the call, for example of a deprecation.
     warned: str | None = None
 
 
 class Unfit(Exception):
-    """The call gave something that is not tensors of a sane size."""
+    """The call returned something other than tensors of a plausible size."""
 
 
 def flatten(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
-    """Tensors in a result, with how to reach each."""
+    """Tensors in a result, with the access path of each."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             raise Unfit("not a dense tensor")
@@ -82,12 +82,12 @@ def flatten(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
 
 
 def expression(text: str) -> str:
-    """Python of a template whose placeholders are variables of the same name."""
+    """The template as Python, with variables in place of placeholders."""
     return re.sub(r"\{(\w+)\}", r"\1", text)
 
 
 def call(plan: Plan, sizes: dict[str, int], draws: dict[str, Draw], seed: int = 0) -> Result:
-    """Calls it; raises whatever it raises."""
+    """Calls it with sampled inputs; raises whatever the call raises."""
     generator = torch.Generator().manual_seed(seed)
     inputs = {t.name: draw(plan.shape(t, sizes), draws[t.name], generator) for t in plan.tensors}
     return call_with(plan, sizes, inputs)
@@ -101,15 +101,15 @@ def call_with(
     under: Any = None,
     watch: bool = False,
 ) -> Result:
-    """Calls it with these tensors, under a context if one is given, watching for warnings or not.
+    """Calls it with these tensors, optionally under a context, and optionally recording warnings.
 
-    A module's parameters are always the same; `seed` is for what the call itself draws.
+    A module's parameters are always the same; `seed` determines random numbers within the call.
     """
     scope: dict[str, Any] = {"torch": torch, **plan.namespace, **inputs}
     scope.update({name: sizes[name] for name in plan.sizes})
     before = {name: tensor.clone() for name, tensor in inputs.items()}
     state: dict[str, tuple[int, ...]] = {}
-    # `torch.manual_seed` also prepares GPUs, which takes longer than most calls.
+    # `torch.manual_seed` also initialises GPUs, which takes longer than most calls.
     torch.default_generator.manual_seed(0)
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always" if watch else "ignore")
@@ -137,7 +137,7 @@ def call_with(
 def attempt(
     plan: Plan, sizes: dict[str, int], draws: dict[str, Draw], seed: int = 0
 ) -> Result | None:
-    """As `call`; None where it raises."""
+    """As `call`; None if it raises."""
     try:
         return call(plan, sizes, draws, seed)
     except MemoryError:
@@ -147,7 +147,7 @@ def attempt(
 
 
 def finite(result: Result | None) -> bool:
-    """Whether all results are finite; integers and truth values are."""
+    """Whether all results are finite; integers and truth values count as finite."""
     if result is None:
         return False
     for _, tensor in result.outputs:

@@ -1,4 +1,4 @@
-"""Runs snippets and says which fail: `{"snippets": [{"name", "code"}]}` on standard input.
+"""Runs snippets and reports failures: `{"snippets": [{"name", "code"}]}` on standard input.
 
 Each runs in a process of its own, forked from this one. Prints `{"failed": [{"name", "reason"}]}`.
 """
@@ -20,7 +20,7 @@ MODELS = re.compile(r"^from (transformers\.[\w.]+) import", re.MULTILINE)
 
 
 def run(name: str, code: str) -> dict[str, str]:
-    """The snippet's name, with a reason where it fails."""
+    """The snippet's name, with a reason if it fails."""
     warnings.simplefilter("ignore")
     try:
         with torch.no_grad():
@@ -31,11 +31,11 @@ def run(name: str, code: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """The command."""
+    """Entry point."""
     snippets = json.load(sys.stdin)["snippets"]
     torch.set_num_threads(1)
     for module in sorted({m for s in snippets for m in MODELS.findall(s["code"])}):
-        # Once here instead of in every fork, where it takes seconds.
+        # Import once here: it takes seconds, and each fork would repeat it.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     works = [(s["name"], lambda s=s: run(s["name"], s["code"])) for s in snippets]

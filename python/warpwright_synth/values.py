@@ -1,12 +1,12 @@
-"""Values that attributes are tried with, by what an argument is called and which kind it has.
+"""Values to try for attributes, by name and kind of an argument.
 
-This is the vocabulary of torch's own argument names, not of operators: `dim` is a dimension
-wherever it stands. What an operator makes of a value is found out by calling it.
+They depend on torch's argument names and not on the operator: `dim` always is a dimension. A call
+then shows the effect of a value.
 """
 
 from .signature import Argument
 
-# Integers that are not sizes of something: small, and the same at all sizes.
+# Integers that are not sizes: small, and the same at all sizes.
 FIXED: dict[str, tuple[str, ...]] = {
     "dim": ("-1", "1", "0"),
     "axis": ("-1", "1"),
@@ -72,7 +72,7 @@ FIXED: dict[str, tuple[str, ...]] = {
     "sorted": (),
 }
 
-# Numbers by name; everything else is tried with the last entry's values.
+# Numbers by name; the last entry is the default.
 NUMBERS: dict[str, tuple[str, ...]] = {
     "min": ("-0.5", "0.0"),
     "max": ("0.5",),
@@ -95,7 +95,7 @@ NUMBERS: dict[str, tuple[str, ...]] = {
     "*": ("0.5", "2.0"),
 }
 
-# Attributes that only make sense together.
+# Attributes that are valid only together.
 TOGETHER: tuple[dict[str, str], ...] = (
     {"kernel_size": "3", "padding": "1"},
     {"kernel_size": "3", "stride": "2", "padding": "1"},
@@ -114,7 +114,7 @@ TOGETHER: tuple[dict[str, str], ...] = (
     {"min": "-0.5", "max": "0.5"},
 )
 
-# Flags that change where or how something is stored, not what is computed.
+# Flags that change the place or format of a result, not its values.
 DULL_FLAGS = {
     "inplace", "sparse", "requires_grad", "pin_memory", "cudnn_enable", "cudnn_enabled", "training",
     "scale_grad_by_freq", "sparse_grad", "train", "recompute_scale_factor", "cache", "device",
@@ -123,7 +123,7 @@ DULL_FLAGS = {
 
 
 def is_size(argument: Argument) -> bool:
-    """Whether an integer is the size of a dimension, to be learnt like one."""
+    """Whether an integer is the size of a dimension, to be inferred like one."""
     return argument.kind == "int" and argument.required and argument.name not in FIXED
 
 

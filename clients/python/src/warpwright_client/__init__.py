@@ -35,9 +35,9 @@ class Question:
     """A candidate to judge."""
 
     task: str
-    """Name of the task: a served one, or, with `reference`, any name."""
+    """Name of the task: a served one or, with `reference`, any name."""
     files: Mapping[str, str]
-    """Text of the candidate's files: `model_new.py`, and e.g. `kernels/NAME.cu`."""
+    """The candidate's files by path: `model_new.py`, and for example `kernels/NAME.cu`."""
     reference: str | None = None
     """Python source in KernelBench form."""
     stage: Stage = "measured"
@@ -59,7 +59,7 @@ class Judged:
     infra_error: str | None = None
     """The infrastructure error: what failed in the server."""
     hint: str | None = field(default=None, compare=False)
-    """What the server's operator can do."""
+    """Advice for the server's operator."""
 
     @property
     def verified(self) -> bool:
@@ -188,7 +188,8 @@ class Client:
     def judge_many(
         self, questions: Iterable[Question], *, at_once: int = 64, deadline: float | None = None
     ) -> list[Judged | Refused | Unreachable]:
-        """Results in the order of the questions; an exception takes the place of its result."""
+        """Results in the order of the questions. A request that raises contributes its exception
+        instead."""
 
         def ask(question: Question) -> Judged | Refused | Unreachable:
             try:
