@@ -9,7 +9,7 @@ SCRIPTS := "$(ROOT)"/scripts
 
 help:
 	@echo 'make setup      check prerequisites, install torch into .venv, build target/release/warpwright'
-	@echo 'make demo       set up, then optimise four example modules and show the report'
+	@echo 'make demo       set up, then optimise four small modules and show the report'
 	@echo 'make engine     set up, then build target/release/warpwright-engine too: for training and --policy native'
 	@echo 'make test       set up, then check and test everything that must pass'
 	@echo 'make test-long  set up, then run the exhaustive tests'
