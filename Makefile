@@ -52,6 +52,7 @@ bench: setup
 	@$(SCRIPTS)/bench
 
 lint:
+	@$(SCRIPTS)/setup --without-program
 	@$(SCRIPTS)/lint
 
 docs:

@@ -56,8 +56,8 @@ pub(crate) enum Command {
     /// the constructor of `Model` takes arguments, a function `get_init_inputs()`. Folders, .jsonl files
     /// and .parquet files hold several tasks.
     ///
-    /// With several attempts or policies, the judge measures the final candidate of each episode afresh,
-    /// and the command reports the best one.
+    /// The judge measures the final candidate of each episode afresh. With several attempts or policies,
+    /// the command reports the best one.
     ///
     /// Exits with 0 when every task has a verified kernel and with 3 when a task has none.
     /// `docs/guides/optimise-a-module.md` is a walk-through.

@@ -56,7 +56,7 @@ pub(crate) enum AnalyzeAction {
     ///
     /// The last evaluation that has a task counts for it. All evaluations need one policy, one profile and
     /// one kind of device. With `--json` the command prints an object like that of `eval --json`, which
-    /// the other analyses read.
+    /// `gap`, `best-of` and `merge` read.
     Merge(MergeArgs),
     /// Compare the final kernels of a run with the memory roofline, by task.
     ///
@@ -199,10 +199,10 @@ Examples:
   warpwright analyze steps a/ppo/checkpoint/state.json b/ppo/checkpoint/state.json --json")]
 pub(crate) struct StepsArgs {
     /// Run folder of `train`, or `state.json` or `done.json` of one of its RL stages.
-    #[arg(value_name = "STATE")]
+    #[arg(value_name = "FIRST")]
     pub(crate) first: PathBuf,
-    /// Run to compare with the first.
-    #[arg(value_name = "STATE")]
+    /// Run to compare with FIRST, of the same kinds.
+    #[arg(value_name = "SECOND")]
     pub(crate) second: PathBuf,
     /// Print one JSON object on stdout.
     #[arg(long)]
@@ -214,7 +214,7 @@ pub(crate) struct StepsArgs {
 #[command(after_help = "\
 Examples:
   warpwright analyze plot runs/critic critic.svg
-  warpwright analyze plot runs/length out.svg --metric response_length/mean --label a=\"lambda 1\"")]
+  warpwright analyze plot runs/length out.svg --metric response_length/mean --label lambda-1=\"lambda 1\"")]
 pub(crate) struct PlotArgs {
     /// Folder of an experiment: `--out` of `experiment`.
     #[arg(value_name = "EXPERIMENT_DIR")]

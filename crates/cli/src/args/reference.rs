@@ -11,7 +11,7 @@ use crate::generated;
 const HEAD: &str = "\
 # Command line
 
-This page is generated from the program's types: `UPDATE_REFERENCE=1 cargo nextest run -p warpwright-cli reference`. \
+This page is generated from the program's types: `UPDATE_REFERENCE=1 cargo nextest run --release --workspace reference`. \
 `warpwright COMMAND --help` prints the same with the details of each option.
 
 [Exit codes and errors](exit-codes-and-errors.md) has the exit codes, the environment variables and `--json`.

@@ -248,7 +248,7 @@ fn mismatched_adapters_are_refused_by_name() {
     fs_err::write(&path, &text).unwrap();
     let other = Settings { lora: Some(Lora { rank: 4, ..LORA }), ..usual() };
     let other = LocalEngine::load(out.path(), other).unwrap_err().to_string();
-    assert!(other.contains("rank: 3") && other.contains("rank: 4"), "{other}");
+    assert!(other.contains("rank 3") && other.contains("rank 4"), "{other}");
     let weights = out.path().join("adapter_model.safetensors");
     let mut all = tensors(&weights);
     let (lost, _) = all.remove(0);

@@ -306,6 +306,7 @@ fn recorded_run_is_marked_with_its_hardware_and_date() {
     let document = parse(&html);
     let marks: Vec<bool> = elements(&document, "section")
         .into_iter()
+        .filter(|section| section.attribute("class") == Some("run"))
         .map(|run| text(run).contains("Recorded run. It was recorded on NVIDIA H200 on 20"))
         .collect();
     assert_eq!(marks, [false, true], "{html}");

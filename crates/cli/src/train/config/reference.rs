@@ -10,7 +10,7 @@ use crate::generated;
 const HEAD: &str = "\
 # Configuration of training
 
-This page is generated from the program's types: `UPDATE_REFERENCE=1 cargo nextest run -p warpwright-cli reference`.
+This page is generated from the program's types: `UPDATE_REFERENCE=1 cargo nextest run --release --workspace reference`.
 
 `warpwright train STAGE CONFIG` reads one TOML file for all stages. `--set KEY=VALUE` overrides any key. Paths are relative \
 to the file. An unknown key is an error that names the nearest key; a key of verl is answered with ours. \
