@@ -374,11 +374,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::testing::judge;
+    use crate::device::Device;
+    use crate::testing::own_judge;
 
     #[test]
     fn an_early_baseline_is_used_or_ends_with_its_session() {
-        let judge = judge();
+        let judge = own_judge(Device::Cpu);
         let task = Task::from_source("task", "class Model: ...");
         let running = || judge.host.workers.pids().len();
         let until = |what: &str, done: &dyn Fn() -> bool| {

@@ -183,7 +183,7 @@ mod tests {
     use crate::device::Device;
     use crate::judge::LocalJudge;
     use crate::oracle::{INIT, LoadedOracle};
-    use crate::testing::{judge, judge_on};
+    use crate::testing::own_judge;
 
     /// What needs numpy has it, and what a role's libraries were told they were told.
     const SOURCE: &str = "
@@ -206,7 +206,7 @@ def get_inputs():
 
     #[test]
     fn oracles_and_baselines_fork_from_separate_servers() {
-        let judge = judge();
+        let judge = own_judge(Device::Cpu);
         if !judge.host.jail.can_fork() {
             return;
         }
@@ -233,7 +233,7 @@ def get_inputs():
     /// imported, would keep a parent from being one.
     #[test]
     fn gpu_processes_of_every_role_are_forked() {
-        let judge = judge_on(Device::Cuda(0));
+        let judge = own_judge(Device::Cuda(0));
         if !judge.host.jail.can_fork() {
             return;
         }
@@ -304,7 +304,7 @@ def get_init_inputs():
 
     #[test]
     fn a_warm_compiler_writes_the_same_files() {
-        let judge = judge();
+        let judge = own_judge(Device::Cpu);
         if !judge.host.jail.can_fork() {
             return;
         }

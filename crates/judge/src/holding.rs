@@ -17,7 +17,7 @@ use crate::channel::{Channel, NoAnswer, decode};
 use crate::device_arbiter::AccessMode;
 use crate::judge::LocalJudge;
 use crate::memory::{Memory, Work};
-use crate::testing::judge;
+use crate::testing::shared_judge;
 use crate::wire::{Opened, Sets, Sizes, Value};
 
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -111,7 +111,7 @@ impl Serving {
 
     fn start(more: impl FnOnce(Spec, &LocalJudge) -> Spec) -> Self {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let judge = judge();
+        let judge = shared_judge();
         let host = &judge.host;
         let tests = fs_err::canonicalize(here.join("tests")).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -125,7 +125,7 @@ impl Serving {
             .read_only(&host.package)
             .read_only(&tests)
             .fd(OwnedFd::from(theirs), 3);
-        let child = host.jail.spawn(more(spec, &judge)).unwrap();
+        let child = host.jail.spawn(more(spec, judge)).unwrap();
         Self { channel: Channel::new(ours), child, accesses: Vec::new() }
     }
 

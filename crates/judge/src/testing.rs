@@ -1,6 +1,7 @@
 //! Helpers of the unit tests.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use warpwright_jail::{Outcome, Requirement};
 use warpwright_record::verdict::Profile;
@@ -9,13 +10,17 @@ use crate::degenerate::Degenerate;
 use crate::device::Device;
 use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
 
-/// A judge on the cpu device, with the project's own torch and the cache that tests share.
-pub(crate) fn judge() -> LocalJudge {
-    judge_on(Device::Cpu)
+/// The judge on the cpu device that the tests of this process share: the fork servers of a judge import torch
+/// once each, for seconds of a core. A test gets its own by [`own_judge`] if it counts, kills or replaces
+/// parts of its judge.
+pub(crate) fn shared_judge() -> &'static LocalJudge {
+    // Never dropped. Its processes end when this process does.
+    static SHARED: OnceLock<LocalJudge> = OnceLock::new();
+    SHARED.get_or_init(|| own_judge(Device::Cpu))
 }
 
-/// The same on a device.
-pub(crate) fn judge_on(device: Device) -> LocalJudge {
+/// A new judge on a device, with the project's own torch and the cache that tests share.
+pub(crate) fn own_judge(device: Device) -> LocalJudge {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = fs_err::canonicalize(here.join("../..")).unwrap();
     let python = std::env::var_os("WARPWRIGHT_PYTHON")
@@ -38,8 +43,7 @@ pub(crate) fn judge_on(device: Device) -> LocalJudge {
 pub(crate) fn python_test(file: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let tests = fs_err::canonicalize(tests).unwrap();
-    let judge = judge();
-    let host = &judge.host;
+    let host = &shared_judge().host;
     let spec = warpwright_jail::Spec::new(&host.python)
         .args(["-P", &tests.join(file).to_string_lossy()])
         .env("PYTHONPATH", format!("{}:{}", host.package.display(), tests.display()))

@@ -70,11 +70,12 @@ mod tests {
 
     use super::*;
     use crate::baseline::{Baseline, Starting, Tuned};
+    use crate::device::Device;
     use crate::error::JudgeError;
     use crate::examination::{Bar, Examination, Objection};
     use crate::oracle::INIT;
     use crate::pool::SessionPool;
-    use crate::testing::judge;
+    use crate::testing::{own_judge, shared_judge};
 
     fn task(name: &str, weight: &str, forward: &str) -> Task {
         let source = format!(
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_reused_process_examines_like_a_new_one() {
-        let judge = judge();
+        let judge = own_judge(Device::Cpu);
         let pool = SessionPool::to_examine(&judge);
         let look = |task: &Task, processes| {
             let found = pool.examine(task, None, Bar::Sound, processes);
@@ -137,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_baseline_process_compiles_several_tasks_in_turn() {
-        let judge = judge();
+        // No other test on the shared judge keeps idle processes in it.
+        let judge = shared_judge();
         let cache = tempfile::tempdir().unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(cache.path(), open).unwrap();

@@ -138,7 +138,8 @@ fn broken(why: impl std::fmt::Display) -> JudgeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::device::Device;
+    use crate::testing::{own_judge, shared_judge};
 
     #[test]
     fn work_steps_match_the_requested_duration() {
@@ -158,7 +159,7 @@ mod tests {
     /// right, timed on both sides and kept is.
     #[test]
     fn self_calibration_is_measured_and_kept_on_disk() {
-        let judge = testing::judge();
+        let judge = shared_judge();
         let seen = std::cell::Cell::new(0);
         let effort = Effort { pairs: Some(4), seconds: None };
         let calibration =
@@ -170,7 +171,7 @@ mod tests {
         let ratio = exactness.identical_ratio.unwrap();
         assert!((0.5..2.0).contains(&ratio), "{ratio}: not the same kernel on both sides");
         assert_eq!(judge.fingerprint("", "").exactness, Some(exactness.clone()));
-        let again = testing::judge();
+        let again = own_judge(Device::Cpu);
         assert_eq!(again.fingerprint("", "").exactness, Some(exactness), "kept on disk");
     }
 }

@@ -7,7 +7,7 @@ use warpwright_jail::{Gpu, Spec};
 use super::*;
 use crate::arena::CudaDevice;
 use crate::device::Device;
-use crate::testing;
+use crate::testing::own_judge;
 
 #[test]
 fn gpu_readings_exist_and_are_cheap() {
@@ -28,7 +28,7 @@ fn gpu_readings_exist_and_are_cheap() {
 /// A process of the judge sees the node of its own GPU, and of no other that the host has.
 #[test]
 fn gpu_processes_see_no_other_gpu() {
-    let judge = testing::judge_on(Device::Cuda(0));
+    let judge = own_judge(Device::Cuda(0));
     let is_gpu =
         |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let seen = |gpu: Gpu| {

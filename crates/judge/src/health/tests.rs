@@ -10,9 +10,10 @@ use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
 use super::*;
+use crate::device::Device;
 use crate::error::JudgeError;
 use crate::pool::SessionPool;
-use crate::testing;
+use crate::testing::own_judge;
 
 const TASK: &str = "
 import torch
@@ -109,7 +110,7 @@ fn but(at: &[(usize, Result<Sample, NoReading>)]) -> Script {
 /// A verdict for each script, from one session.
 fn play<const N: usize>(scripts: [Script; N]) -> [Result<Verdict, JudgeError>; N] {
     let script = Arc::new(Mutex::new(but(&[])));
-    let mut judge = testing::judge();
+    let mut judge = own_judge(Device::Cpu);
     judge.health = Health::Gpu(Box::new(Recorded(Arc::clone(&script))));
     let pool = SessionPool::new(&judge);
     let task = Task::from_source("relu", TASK);

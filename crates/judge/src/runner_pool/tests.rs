@@ -8,7 +8,7 @@ use crate::arena::{HostArena, Poison};
 use crate::channel::NoAnswer;
 use crate::device::Device;
 use crate::device_arbiter::{DeviceArbiter, Purpose};
-use crate::testing::{judge, judge_on};
+use crate::testing::{own_judge, shared_judge};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -37,7 +37,7 @@ fn nothing_begun(runner_pool: &RunnerPool) -> bool {
 
 #[test]
 fn idle_runners_are_replaced_and_end_with_the_judge() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     let runner_pool = &judge.runner_pool;
     assert!(nothing_begun(runner_pool), "opening a judge starts nothing");
 
@@ -77,7 +77,7 @@ fn idle_runners_are_replaced_and_end_with_the_judge() {
 
 #[test]
 fn a_start_in_progress_is_awaited_or_killed() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     judge.runner_pool.expect();
     let start = Instant::now();
     let spare = judge.runner_pool.take().unwrap();
@@ -103,7 +103,7 @@ fn a_start_in_progress_is_awaited_or_killed() {
 #[test]
 fn gpu_a_starting_runner_writes_outside_candidate_memory() {
     const LOOKED_AT: u64 = 256 << 20;
-    let judge = judge_on(Device::Cuda(0));
+    let judge = own_judge(Device::Cuda(0));
     let arena = judge.runner_pool.gpu_arena(judge.gpu.as_ref().unwrap()).unwrap();
     arena.poison(0, arena.len(), Poison::NAN).unwrap();
     let runner = judge.runner_pool.take().unwrap();
@@ -161,7 +161,7 @@ fn secrets(bytes: &[u8]) -> usize {
 /// Memory that served one candidate and serves the next.
 #[test]
 fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     let task = warpwright_task::Task::from_source("none", "");
     // Twice as much as the candidate is shown, and it takes the rest as well.
     let arena = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
@@ -215,7 +215,7 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
 
 #[test]
 fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
-    let judge = judge();
+    let judge = shared_judge();
     let mut other = judge.runner_pool.take().unwrap();
     let theirs = other.runner_dir.shown().to_owned();
     let read = |path: &std::path::Path| {
@@ -246,7 +246,7 @@ fn can_fork(judge: &crate::judge::LocalJudge) -> bool {
 
 #[test]
 fn runners_are_forked_and_a_dead_server_restarts_once() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     if !can_fork(&judge) {
         return;
     }
@@ -298,7 +298,7 @@ fn parent_of(pid: u32) -> u32 {
 /// What a forked candidate has is what an executed one has, and no two draw the same numbers.
 #[test]
 fn a_forked_runner_shares_the_environment_but_not_random_state() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     if !can_fork(&judge) {
         return;
     }
@@ -328,7 +328,7 @@ fn a_forked_runner_shares_the_environment_but_not_random_state() {
 /// docs/decisions/0019.
 #[test]
 fn long_a_fork_is_ready_sooner_than_an_executed_runner() {
-    let judge = judge();
+    let judge = own_judge(Device::Cpu);
     if !can_fork(&judge) {
         return;
     }

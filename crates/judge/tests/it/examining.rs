@@ -1,8 +1,8 @@
 //! Examines tasks without a candidate on the cpu device: each fault raises its objection, and a sound task
 //! raises none.
 
-use crate::support::{body, config};
-use warpwright_judge::{Bar, Device, Examination, LocalJudge, Objection, SessionPool, Sharing};
+use crate::support::{body, shared_judge};
+use warpwright_judge::{Bar, Device, Examination, Objection, SessionPool, Sharing};
 use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
@@ -32,14 +32,14 @@ fn names(examination: &Examination) -> Vec<String> {
 
 #[test]
 fn a_sound_task_is_timed_without_objections() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let sound = task(
         "sound",
         "self.scale = nn.Parameter(torch.rand(32) + 0.5)",
         "torch.relu(x * self.scale + y).sum(dim=1)",
         TWO,
     );
-    let found = SessionPool::new(&judge).examine(&sound, None, Bar::Sound, Sharing::Own).unwrap();
+    let found = SessionPool::new(judge).examine(&sound, None, Bar::Sound, Sharing::Own).unwrap();
     assert_eq!(names(&found), Vec::<String>::new());
     assert!(!found.fingerprint.torch.is_empty());
     assert_eq!(found.inputs.len(), 2);
@@ -67,7 +67,7 @@ fn a_sound_task_is_timed_without_objections() {
     // Where the graph is one that is not wanted, nothing is looked at or compiled.
     let unwanted = |graph: &OpGraph| Some(graph) == found.graph.as_ref();
     let how = (Bar::Clear, Sharing::Own);
-    let copy = SessionPool::new(&judge).examine_unless(&sound, None, how, &unwanted).unwrap();
+    let copy = SessionPool::new(judge).examine_unless(&sound, None, how, &unwanted).unwrap();
     assert_eq!((copy.graph, copy.compiled_ms.len()), (found.graph.clone(), 0));
     let kept = serde_json::to_string(&found).unwrap();
     let read: Examination = serde_json::from_str(&kept).unwrap();
@@ -78,8 +78,8 @@ fn a_sound_task_is_timed_without_objections() {
 /// keep. Nor is one whose results are not finite where an input has a zero, which it has now and then.
 #[test]
 fn a_task_that_fails_on_rare_samples_gets_an_objection() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let pool = SessionPool::new(&judge);
+    let judge = shared_judge(Device::Cpu);
+    let pool = SessionPool::new(judge);
     let object_to = |task: &Task, bar: Bar| {
         let found = pool.examine(task, None, bar, Sharing::Own).unwrap();
         found.objections.iter().map(Objection::name).collect::<Vec<_>>()
@@ -115,8 +115,8 @@ fn a_task_that_fails_on_rare_samples_gets_an_objection() {
 
 #[test]
 fn each_fault_of_a_task_is_named() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let pool = SessionPool::new(&judge);
+    let judge = shared_judge(Device::Cpu);
+    let pool = SessionPool::new(judge);
     let bias = "self.bias = nn.Parameter(torch.randn(32))";
     let cases = [
         (

@@ -1,7 +1,8 @@
 //! Kills the judge's own processes and fills its disk: verdicts stay correct, and later ones succeed.
 //!
-//! These tests own their process: one kills any child process, the other changes the mount namespace. nextest
-//! runs each test in its own process; under `cargo test` run them with `--test-threads 1`.
+//! `long_killing_any_process_never_blames_the_task` needs a process of its own: it kills any child process, those
+//! of the shared judge among them. nextest runs each test in its own process; under `cargo test` run it alone,
+//! with `--exact`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -155,6 +156,11 @@ fn small_disk(path: &Path, mebibytes: u32) -> bool {
 /// next verdict succeeds once there is space again.
 #[test]
 fn a_full_disk_is_an_infrastructure_error() {
+    // The mount namespace is that of one thread: other tests of this process keep theirs.
+    std::thread::spawn(judge_on_a_full_disk).join().unwrap();
+}
+
+fn judge_on_a_full_disk() {
     let cache = tempfile::tempdir().unwrap();
     // The judge's threads start from this one and inherit its mounts.
     // The compiler's copy of torch's headers has 100 MiB.

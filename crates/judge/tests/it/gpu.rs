@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::support::{Case, bias_relu, config, convolution, judge_all};
-use warpwright_judge::{Device, LocalJudge};
+use crate::support::{Case, bias_relu, convolution, judge_all, shared_judge};
+use warpwright_judge::Device;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
     Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
@@ -143,7 +143,7 @@ fn gpu_a_stale_cuda_graph_fails_and_a_fresh_one_passes() {
 /// its fault is not theirs.
 #[test]
 fn gpu_an_idle_runner_survives_another_candidates_fault() {
-    let judge = LocalJudge::open(config(GPU)).unwrap();
+    let judge = shared_judge(GPU);
     let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let wild = "out = torch.empty_like(x)\ncuda_extension.launch_wild_unchecked(out)\nreturn out";
     for _ in 0..2 {
@@ -181,7 +181,7 @@ fn gpu_every_way_of_failing_has_its_class_and_harms_nobody_else() {
         candidates.push(candidate(forward));
     }
     candidates.push(candidate(HONEST));
-    let judge = LocalJudge::open(config(GPU)).unwrap();
+    let judge = shared_judge(GPU);
     let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let mut verdicts = Vec::new();
     for candidate in &candidates {
@@ -268,7 +268,7 @@ fn faulty(forward: &str) -> Candidate {
 }
 
 fn inspect_all(questions: &[(Candidate, Inspection)]) -> Vec<Findings> {
-    let judge = LocalJudge::open(config(GPU)).unwrap();
+    let judge = shared_judge(GPU);
     let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let found: Vec<Findings> =
         questions.iter().map(|(c, i)| session.inspect(c, i).unwrap()).collect();

@@ -1,7 +1,7 @@
 //! Inspections on the cpu device: profiles of the host's launcher, and `AddressSanitizer`.
 
-use crate::support::{Case, bias_relu, config};
-use warpwright_judge::{Device, LocalJudge};
+use crate::support::{Case, bias_relu, shared_judge};
+use warpwright_judge::Device;
 use warpwright_record::findings::{
     Answer, CallProfile, Findings, Inspection, SanitizerCheck, SanitizerOutcome,
 };
@@ -48,7 +48,7 @@ fn launching(past: u32) -> Case {
 }
 
 fn inspect_all(questions: &[(Case, Inspection)]) -> Vec<Findings> {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let ask = |(case, inspection): &(Case, Inspection)| {
         session.inspect(&case.candidate(), inspection).unwrap()

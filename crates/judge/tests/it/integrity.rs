@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::support::config;
+use crate::support::shared_judge;
 use warpwright_judge::{Device, LocalJudge, TaskSession};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Stage, Verdict};
@@ -171,7 +171,6 @@ impl<'j> Bench<'j> {
 
 /// Plays a share of the corpus on a device.
 fn play(device: Device, named: &str, usual: Share) {
-    let judge = LocalJudge::open(config(device)).unwrap();
     let (honest, attacks) = (entries("honest"), entries("attacks"));
     let only = std::env::var("WARPWRIGHT_INTEGRITY_ONLY").ok();
     let share = if only.is_some() { ALL } else { Share::asked_or(usual) };
@@ -179,7 +178,7 @@ fn play(device: Device, named: &str, usual: Share) {
         entry.devices.iter().any(|device| device == named)
             && only.as_ref().is_none_or(|only| entry.name.contains(only.as_str()))
     };
-    let mut bench = Bench::new(&judge);
+    let mut bench = Bench::new(shared_judge(device));
     let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for entry in share.of(honest.values().filter(here)) {
@@ -222,8 +221,7 @@ fn long_no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
 /// closed belongs to `attacks/`.
 #[test]
 fn long_known_limits_are_still_paid_on_the_cpu_device() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let (mut bench, honest) = (Bench::new(&judge), entries("honest"));
+    let (mut bench, honest) = (Bench::new(shared_judge(Device::Cpu)), entries("honest"));
     let closed: Vec<String> = entries("limits")
         .values()
         .filter_map(|entry| {
@@ -243,8 +241,7 @@ fn long_known_limits_are_still_paid_on_the_cpu_device() {
 /// `WARPWRIGHT_SKIP_VERDICTS` sets the number of verdicts.
 fn skipping_is_found(device: Device) {
     let verdicts = std::env::var("WARPWRIGHT_SKIP_VERDICTS").map_or(300, |n| n.parse().unwrap());
-    let judge = LocalJudge::open(config(device)).unwrap();
-    let (mut bench, attacks) = (Bench::new(&judge), entries("attacks"));
+    let (mut bench, attacks) = (Bench::new(shared_judge(device)), entries("attacks"));
     let entry = &attacks["skips_a_twentieth"];
     let mut missed = 0;
     for judged in 1..=verdicts {

@@ -1,7 +1,7 @@
 //! The judge on the cpu device with torch, compilers and jails: correct and wrong candidates.
 
-use crate::support::{Case, body, config, judge_all, judge_one};
-use warpwright_judge::{Device, JudgeError, LocalJudge, SessionPool};
+use crate::support::{Case, body, judge_all, judge_one, shared_judge};
+use warpwright_judge::{Device, JudgeError, SessionPool};
 use warpwright_record::verdict::{FailureClass, PhaseSeconds, Reward, Stage, Verdict};
 use warpwright_task::Task;
 
@@ -268,7 +268,7 @@ fn a_candidate_without_kernels_may_only_move_bytes() {
 
 #[test]
 fn an_unusable_reference_is_refused_with_its_reason() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let forward = "return torch.clamp(x + self.bias, min=self.low)";
     for (from, to, expected) in [
         (forward, "return x + torch.rand_like(x)", "different outputs"),
@@ -296,7 +296,7 @@ fn a_late_shape_change_is_the_references_error() {
     let plain = "def get_inputs():\n    return [torch.randn(256, 512)]\n";
     assert!(TASK.contains(plain));
     let task = TASK.replace(plain, late);
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let judged = judge.task(&Task::from_source("case", task)).and_then(|mut session| {
         // How many draws one verdict takes is not said.
         (0..20).try_for_each(|i| {
@@ -413,8 +413,8 @@ fn a_single_file_with_inline_sources_is_verified() {
 /// Thousands of duplicates, some at the same time: one is run, and the others say that they were not.
 #[test]
 fn identical_files_are_judged_once_unless_afresh() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let pool = SessionPool::new(&judge);
+    let judge = shared_judge(Device::Cpu);
+    let pool = SessionPool::new(judge);
     let (task, candidate) = (Task::from_source("task", TASK), case(HONEST).candidate());
     let repeated =
         |verdict: &Verdict| verdict.caveats.iter().any(|c| c.contains("this verdict is a copy"));
@@ -444,8 +444,8 @@ fn identical_files_are_judged_once_unless_afresh() {
 /// It is compiled before a session is asked for; its verdict is the one of its stage.
 #[test]
 fn a_build_failure_has_a_verdict_of_its_stage() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
-    let pool = SessionPool::new(&judge);
+    let judge = shared_judge(Device::Cpu);
+    let pool = SessionPool::new(judge);
     let task = Task::from_source("task", TASK);
     let kernels = vec![("twice.cu", "int twice(int x) { return x + ; }".to_owned())];
     let broken = Case { kernels, ..case(HONEST) };

@@ -1,7 +1,7 @@
 //! Precision and input families on the cpu device: which results are correct, and on which inputs.
 
-use crate::support::{Case, body, config, convolution, judge_all};
-use warpwright_judge::{Bar, Device, LocalJudge, SessionPool, Sharing};
+use crate::support::{Case, body, convolution, judge_all, shared_judge};
+use warpwright_judge::{Bar, Device, SessionPool, Sharing};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
 use warpwright_task::Task;
@@ -128,11 +128,10 @@ const EACH: &str = "out = torch.empty_like(x)\n\
 /// as the examiner says, or passes as it says.
 #[test]
 fn counterfeit_objections_agree_with_verdicts() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let objections = |name: &str, source: &str| -> Vec<String> {
         let task = Task::from_source(name, source.to_owned());
-        let found =
-            SessionPool::new(&judge).examine(&task, None, Bar::Sound, Sharing::Own).unwrap();
+        let found = SessionPool::new(judge).examine(&task, None, Bar::Sound, Sharing::Own).unwrap();
         found.objections.iter().map(ToString::to_string).collect()
     };
     let sound = task("x", "torch.tanh(x)", "torch.randn(64, 512)");

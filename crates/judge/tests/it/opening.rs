@@ -1,7 +1,7 @@
 //! Opens tasks on the cpu device. The judge refuses unusable ones with the reason, reports degenerate ones,
 //! and accepts all others.
 
-use crate::support::{body, config};
+use crate::support::{body, config, shared_judge};
 use warpwright_judge::{Degenerate, Device, JudgeConfig, JudgeError, LocalJudge, Objection};
 use warpwright_task::Task;
 
@@ -39,7 +39,7 @@ const PLAIN: &str = "return torch.tanh(x) * y";
 
 #[test]
 fn unsupported_input_types_are_refused_by_name() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     for (inputs, said) in [
         ("return [torch.zeros(4, dtype=torch.uint16)]", "uint16"),
         ("return [torch.eye(4).to_sparse()]", "sparse"),
@@ -51,14 +51,14 @@ fn unsupported_input_types_are_refused_by_name() {
         ("return None", "get_inputs returns None"),
         ("return {'x': torch.randn(4), 'z': 1.0}", "name forward's arguments"),
     ] {
-        let message = refused(&judge, ["", "pass", PLAIN, inputs]);
+        let message = refused(judge, ["", "pass", PLAIN, inputs]);
         assert!(message.contains(said), "{inputs}: {message}");
     }
 }
 
 #[test]
 fn supported_forms_of_inputs_are_accepted() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     for (forward, inputs) in [
         (PLAIN, "yield torch.randn(64, 32)"),
         (PLAIN, "return torch.randn(64, 32)"),
@@ -75,7 +75,7 @@ fn supported_forms_of_inputs_are_accepted() {
 
 #[test]
 fn samples_that_differ_in_form_are_refused() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let once = "once = iter([torch.randn(64, 32)])";
     for (module, forward, inputs, said) in [
         ("import random", PLAIN, "return [torch.randn(random.randint(1, 64), 32)]", "its shape"),
@@ -83,7 +83,7 @@ fn samples_that_differ_in_form_are_refused() {
         ("", "return torch.tanh(x), x.sum().item()", X, "a number"),
         (once, PLAIN, "return once", "built differently"),
     ] {
-        let message = refused(&judge, [module, "pass", forward, inputs]);
+        let message = refused(judge, [module, "pass", forward, inputs]);
         assert!(message.contains(said), "{inputs}: {message}");
     }
 }
@@ -91,7 +91,7 @@ fn samples_that_differ_in_form_are_refused() {
 /// A candidate is given the weights by name, and would draw whatever else is random for itself.
 #[test]
 fn random_values_outside_the_state_dict_are_refused() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let scaled = "return x * self.k";
     for (module, made, forward, said) in [
         ("", "self.k = torch.randn(32)", scaled, "(k)"),
@@ -100,7 +100,7 @@ fn random_values_outside_the_state_dict_are_refused() {
         ("K = torch.randn(32)", "pass", "return x * K", "(K)"),
         ("", "self.part = [nn.Linear(32, 8)]", "return self.part[0](x)", "part[0].weight"),
     ] {
-        let message = refused(&judge, [module, made, forward, X]);
+        let message = refused(judge, [module, made, forward, X]);
         assert!(message.contains("state_dict") && message.contains(said), "{made}: {message}");
     }
     for (made, forward) in [
@@ -120,7 +120,7 @@ fn random_values_outside_the_state_dict_are_refused() {
 
 #[test]
 fn random_or_stateful_references_are_refused() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let counts = "self.n = getattr(self, 'n', 0) + 1\nreturn x * self.n";
     let seeds = "torch.manual_seed(0)\nreturn x + torch.rand_like(x)";
     for (forward, said) in [
@@ -130,9 +130,9 @@ fn random_or_stateful_references_are_refused() {
         ("import random\nreturn x * (1 + 1e-6 * random.random())", "it is random"),
         ("import numpy\nreturn x * (1 + 1e-6 * numpy.random.rand())", "it is random"),
         (counts, "a state from call to call"),
-        (seeds, "sets the seed"),
+        (seeds, "seeds the random generators"),
     ] {
-        let message = refused(&judge, ["", "pass", forward, X]);
+        let message = refused(judge, ["", "pass", forward, X]);
         assert!(message.contains(said), "{forward}: {message}");
     }
     // Drawn, and of no consequence.
@@ -142,7 +142,7 @@ fn random_or_stateful_references_are_refused() {
 
 #[test]
 fn a_degenerate_task_has_its_reason() {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+    let judge = shared_judge(Device::Cpu);
     let strict = JudgeConfig { degenerate: Degenerate::Refused, ..config(Device::Cpu) };
     let strict = LocalJudge::open(strict).unwrap();
     let names = |reasons: &[Objection]| reasons.iter().map(Objection::name).collect::<Vec<_>>();

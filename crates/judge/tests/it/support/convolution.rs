@@ -4,7 +4,7 @@ use warpwright_judge::{Device, JudgeConfig, LocalJudge};
 use warpwright_record::verdict::{Check, Profile, Stage};
 use warpwright_task::Task;
 
-use super::{Case, config};
+use super::{Case, config, shared_judge};
 
 const TASK: &str = r"
 import torch
@@ -38,7 +38,13 @@ class ModelNew(nn.Module):
 
 /// The first check of a verification under a profile.
 pub(crate) fn check(device: Device, profile: Profile) -> Check {
-    let judge = LocalJudge::open(JudgeConfig { profile, ..config(device) }).unwrap();
+    let own;
+    let judge = if profile == config(device).profile {
+        shared_judge(device)
+    } else {
+        own = LocalJudge::open(JudgeConfig { profile, ..config(device) }).unwrap();
+        &own
+    };
     let mut session = judge.task(&Task::from_source("convolution", TASK)).unwrap();
     let case = Case { task: TASK.into(), model: CANDIDATE.into(), kernels: Vec::new() };
     let verdict = session.judge(&case.candidate(), Stage::Verified).unwrap();

@@ -5,6 +5,7 @@ pub(crate) mod convolution;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use warpwright_jail::Requirement;
 use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, LocalJudge};
@@ -56,6 +57,20 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
     }
 }
 
+/// The judge with [`config`] that the tests of this process share: the fork servers of a judge import torch
+/// once each, for seconds of a core. A test opens its own if it kills processes or changes the configuration.
+pub(crate) fn shared_judge(device: Device) -> &'static LocalJudge {
+    // Never dropped. The judges' processes end when this process does.
+    static CPU: OnceLock<LocalJudge> = OnceLock::new();
+    static GPU: OnceLock<LocalJudge> = OnceLock::new();
+    let shared = match device {
+        Device::Cpu => &CPU,
+        Device::Cuda(0) => &GPU,
+        Device::Cuda(_) => panic!("tests share a judge on the cpu device and on cuda:0 only"),
+    };
+    shared.get_or_init(|| LocalJudge::open(config(device)).unwrap())
+}
+
 /// Verdicts on several candidates for one task, by one session.
 pub(crate) fn judge_all(
     device: Device,
@@ -63,8 +78,7 @@ pub(crate) fn judge_all(
     candidates: impl IntoIterator<Item = Candidate>,
     stage: Stage,
 ) -> Vec<Verdict> {
-    let judge = LocalJudge::open(config(device)).unwrap();
-    let mut session = judge.task(&Task::from_source("case", task)).unwrap();
+    let mut session = shared_judge(device).task(&Task::from_source("case", task)).unwrap();
     candidates.into_iter().map(|c| session.judge(&c, stage).unwrap()).collect()
 }
 
