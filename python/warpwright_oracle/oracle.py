@@ -387,8 +387,8 @@ class Oracle:
 
     def expected(self, request: dict[str, Any]) -> dict[str, Any]:
         """The inputs of one seed, their truth, and the error of the same-precision reference. If
-        the reference raises on inputs other than its own, ``void`` has the error and the other
-        fields are empty."""
+        the reference raises on inputs other than its own, ``void`` has the error, and there are
+        no outputs or notes."""
         try:
             return self._expected(request)
         except Exception as error:

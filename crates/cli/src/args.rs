@@ -13,15 +13,19 @@ pub(crate) mod synth;
 pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod trajectory;
+mod values;
 pub(crate) mod watch;
 pub(crate) mod worker;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use warpwright_record::verdict::{Profile, Stage};
+use clap::{Args, Parser, Subcommand};
 
 use self::shard::Shard;
+use self::values::positive;
+pub(crate) use self::values::{
+    BaselinesArg, DeviceArg, IsolationArg, ProfileArg, StageArg, device,
+};
 use crate::environment;
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
@@ -150,7 +154,7 @@ impl Command {
             Self::Judge(args) => args.common.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,
-            Self::Analyze(args) => args.wants_json(),
+            Self::Analyze(args) => args.json,
             Self::Trajectory(args) => match &args.action {
                 trajectory::TrajectoryAction::Show(args) => args.json,
                 trajectory::TrajectoryAction::Export(args) => args.json,
@@ -460,103 +464,6 @@ pub(crate) struct Man {
     pub(crate) folder: PathBuf,
 }
 
-/// A device to judge on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceArg {
-    /// `cuda:0`; the cpu device when no GPU works.
-    Auto,
-    /// The host's cores.
-    Cpu,
-    /// A GPU.
-    Cuda(u32),
-    /// Every GPU.
-    All,
-}
-
-/// Precision and comparison rules, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProfileArg {
-    /// Full float32 for reference and candidate; tolerances scaled to the error of eager.
-    Strict,
-    /// TF32 for reference and candidate.
-    Tf32,
-    /// The dtype and the precision flags that the task sets, for reference and candidate.
-    AsRun,
-    /// The rules of the CUDA Agent paper: tolerance 1e-2, five inputs.
-    Paper,
-}
-
-impl From<ProfileArg> for Profile {
-    fn from(profile: ProfileArg) -> Self {
-        match profile {
-            ProfileArg::Strict => Self::Strict,
-            ProfileArg::Tf32 => Self::Tf32,
-            ProfileArg::AsRun => Self::AsRun,
-            ProfileArg::Paper => Self::Paper,
-        }
-    }
-}
-
-/// The last stage of judging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StageArg {
-    /// Build.
-    Built,
-    /// Build, and compare with the reference.
-    Verified,
-    /// Build, compare with the reference, and time.
-    Measured,
-}
-
-impl From<StageArg> for Stage {
-    fn from(stage: StageArg) -> Self {
-        match stage {
-            StageArg::Built => Self::Built,
-            StageArg::Verified => Self::Verified,
-            StageArg::Measured => Self::Measured,
-        }
-    }
-}
-
-/// The baselines to time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BaselinesArg {
-    /// Eager, `torch.compile` and, on a GPU, its mode `reduce-overhead`.
-    Default,
-    /// Also `torch.compile` with mode `max-autotune` on a GPU, which may compile for minutes.
-    All,
-}
-
-/// Minimum isolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum IsolationArg {
-    /// The isolation that this machine supports; each verdict records it.
-    Any,
-    /// Every mechanism that `docs/concepts/jail.md` requires.
-    Full,
-}
-
-pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
-    match text {
-        "auto" => Ok(DeviceArg::Auto),
-        "cpu" => Ok(DeviceArg::Cpu),
-        "cuda" => Ok(DeviceArg::Cuda(0)),
-        "all" => Ok(DeviceArg::All),
-        _ => text
-            .strip_prefix("cuda:")
-            .and_then(|number| number.parse().ok())
-            .map(DeviceArg::Cuda)
-            .ok_or_else(|| "expected auto, cpu, cuda:N or all".to_owned()),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("expected a number greater than 0".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -579,11 +486,5 @@ mod tests {
         assert_eq!((heading("suite"), heading("max_turns")), (None, None));
         assert_eq!(heading("seed"), Some("Common options"));
         assert!(heading("base_url").unwrap().contains("models behind an endpoint"));
-    }
-
-    #[test]
-    fn device_options_are_parsed() {
-        assert_eq!(device("cuda:3"), Ok(DeviceArg::Cuda(3)));
-        assert!(device("cuda:-1").is_err() && device("gpu").is_err());
     }
 }

@@ -78,7 +78,7 @@ fn hides(word: &str) -> bool {
     )
 }
 
-/// Names of macros of which some definition expands to a hidden construct.
+/// Names of the macros with at least one definition that expands to a word of [`hides`].
 fn hiding<'a>(text: &'a str, tokens: &[Token], all: bool) -> HashSet<&'a str> {
     let mut users: HashMap<&str, Vec<&'a str>> = HashMap::new();
     let mut found: Vec<&'a str> = Vec::new();

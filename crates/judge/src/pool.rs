@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{PhaseSeconds, Stage, Verdict};
+use warpwright_record::verdict::{COPY_CAVEAT, PhaseSeconds, Stage, Verdict};
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
@@ -207,7 +207,7 @@ impl<'j> SessionPool<'j> {
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
             verdict.caveats.push(format!(
-                "this verdict is a copy: the same files were judged {:.0} s before",
+                "this verdict is a copy: {COPY_CAVEAT} judged {:.0} s before",
                 ago.as_secs_f64()
             ));
         }

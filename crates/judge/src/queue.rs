@@ -1,4 +1,5 @@
-//! A queue for a limited number of units: first come, first served among the requests that fit. Pure
+//! A queue for a limited number of units, served in order of arrival. A request whose key is busy may
+//! be overtaken. A request for more units than are free holds up later requests that need units. Pure
 //! bookkeeping; the caller waits.
 
 use std::collections::VecDeque;

@@ -1,5 +1,6 @@
 //! Detects a collapsed training run, by criteria fixed before the run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::monitor::Alarm;
@@ -9,7 +10,7 @@ use crate::run_monitor::Update;
 const WORST: f64 = -1.0;
 
 /// Criteria of a collapse.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Collapse {
     /// Reward collapse: the mean reward's distance from the lowest possible reward is below this

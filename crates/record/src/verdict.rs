@@ -219,7 +219,15 @@ pub struct Reward {
     pub bounded: f64,
 }
 
+/// Words in the caveat of every copied verdict; [`Verdict::is_copy`] looks for them.
+pub const COPY_CAVEAT: &str = "the same files were";
+
 impl Verdict {
+    /// Whether this is a copy of an earlier verdict on the same files. Its seconds are not its own.
+    pub fn is_copy(&self) -> bool {
+        self.caveats.iter().any(|caveat| caveat.contains(COPY_CAVEAT))
+    }
+
     /// Whether it came about by older rules than today's, under which attacks were paid.
     pub fn is_by_old_rules(&self) -> bool {
         self.version < VERDICT_VERSION

@@ -407,7 +407,7 @@ fn words(outcome: Outcome) -> String {
     match outcome {
         Outcome::Exited(code) => format!("it exited with code {code}"),
         Outcome::Signalled(signal) => format!("killed by signal {signal}"),
-        Outcome::DeadlineExceeded => "the time budget of its episode is used up".to_owned(),
+        Outcome::DeadlineExceeded => "the time limit of the shell is over".to_owned(),
         Outcome::CpuExceeded => "too much CPU time".to_owned(),
         Outcome::OutOfMemory => "killed: out of memory".to_owned(),
         Outcome::Killed => "killed".to_owned(),

@@ -41,8 +41,8 @@ pub fn specifications() -> Vec<ToolSpecification> {
         ),
         tool::<BashOutput>(
             BASH_OUTPUT,
-            "Show the output of a background command since the last call, and whether it still \
-             runs.",
+            "Show the output of a background command since the last BashOutput call for it, and \
+             whether it still runs.",
         ),
         tool::<KillBash>(KILL_BASH, "End a background command and all processes it started."),
         tool::<Read>(READ, "Read a text file of the workspace with line numbers."),

@@ -16,22 +16,9 @@ pub(crate) struct AnalyzeArgs {
     /// The analysis.
     #[command(subcommand)]
     pub(crate) action: AnalyzeAction,
-}
-
-impl AnalyzeArgs {
-    /// Whether the command prints one JSON object on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match &self.action {
-            AnalyzeAction::Gap(args) => args.json,
-            AnalyzeAction::BestOf(args) => args.json,
-            AnalyzeAction::Merge(args) => args.json,
-            AnalyzeAction::Roofline(args) => args.json,
-            AnalyzeAction::VerdictTimes(args) => args.json,
-            AnalyzeAction::StepTimes(args) => args.json,
-            AnalyzeAction::Steps(args) => args.json,
-            AnalyzeAction::Plot(args) => args.json,
-        }
-    }
+    /// Print one JSON object on stdout.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 }
 
 /// The analyses.
@@ -56,7 +43,7 @@ pub(crate) enum AnalyzeAction {
     ///
     /// The last evaluation that has a task counts for it. All evaluations need one policy, one profile and
     /// one kind of device. With `--json` the command prints an object like that of `eval --json`, which
-    /// `gap`, `best-of` and `merge` read.
+    /// `gap`, `best-of` and `merge` read. Speed-ups are left out if drivers or versions differ.
     Merge(MergeArgs),
     /// Compare the final kernels of a run with the memory roofline, by task.
     ///
@@ -102,9 +89,6 @@ pub(crate) struct GapArgs {
     /// Run folders of `eval`, or files with the output of `eval --json`.
     #[arg(value_name = "EVAL", required = true)]
     pub(crate) evaluations: Vec<PathBuf>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze best-of`.
@@ -123,9 +107,6 @@ pub(crate) struct BestOfArgs {
     /// Run folders of `eval`, or files with the output of `eval --json`.
     #[arg(value_name = "EVAL", required = true)]
     pub(crate) evaluations: Vec<PathBuf>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze merge`.
@@ -138,9 +119,6 @@ pub(crate) struct MergeArgs {
     /// Run folders of `eval`, or files with the output of `eval --json`; the first run first.
     #[arg(value_name = "EVAL", required = true)]
     pub(crate) evaluations: Vec<PathBuf>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze roofline`.
@@ -153,9 +131,6 @@ pub(crate) struct RooflineArgs {
     /// Run folder.
     #[arg(value_name = "RUN_DIR")]
     pub(crate) run: PathBuf,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze verdict-times`.
@@ -168,9 +143,6 @@ pub(crate) struct VerdictTimesArgs {
     /// Run folder.
     #[arg(value_name = "RUN_DIR")]
     pub(crate) run: PathBuf,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze step-times`.
@@ -186,9 +158,6 @@ pub(crate) struct StepTimesArgs {
     /// Number of episodes per training step: `train_batch_size` x `rollout_n`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) episodes: u32,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze steps`.
@@ -201,12 +170,9 @@ pub(crate) struct StepsArgs {
     /// Run folder of `train`, or `state.json` or `done.json` of one of its RL stages.
     #[arg(value_name = "FIRST")]
     pub(crate) first: PathBuf,
-    /// Run to compare with FIRST, of the same kinds.
+    /// Run to compare with FIRST: a run folder or such a file too.
     #[arg(value_name = "SECOND")]
     pub(crate) second: PathBuf,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `analyze plot`.
@@ -228,9 +194,6 @@ pub(crate) struct PlotArgs {
     /// Text of an arm in the legend; its name by default. May be repeated.
     #[arg(long, value_name = "ARM=TEXT", value_parser = label)]
     pub(crate) label: Vec<(String, String)>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -26,11 +26,9 @@ use crate::commands::report::width;
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
-use crate::train::report::{is_training, outline};
-use crate::train::stage::Stage;
-
-/// The RL stages, the last one first.
-const RL_STAGES: [Stage; 2] = [Stage::Ppo, Stage::SingleTurn];
+use crate::train::folder::Begun;
+use crate::train::report::is_training;
+use crate::train::{experiment, figures};
 
 pub(crate) fn run(args: &AnalyzeArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.action {
@@ -92,28 +90,37 @@ fn history(dir: &Path) -> Result<(String, History), Failure> {
 }
 
 fn steps(args: &StepsArgs) -> Result<StepsTable, Failure> {
-    let name = |path: &Path| path.display().to_string();
     let (first, second) = (training_steps(&args.first)?, training_steps(&args.second)?);
-    Ok(StepsTable::of([(&name(&args.first), &first), (&name(&args.second), &second)]))
+    let (one, other) = (args.first.display().to_string(), args.second.display().to_string());
+    if let (Some(a), Some(b)) = (&first.1, &second.1)
+        && a != b
+    {
+        let message = format!("failed to compare {one} with {other}: their training tasks differ");
+        let hint = "name two runs with the same `[tasks]` and task seed".to_owned();
+        return Err(Failure::usage(message, hint));
+    }
+    Ok(StepsTable::of([(&one, &first.0), (&other, &second.0)]))
 }
 
-/// The training steps of a run folder's last RL stage, or of a file with the state of a stage.
-fn training_steps(path: &Path) -> Result<Vec<Step>, Failure> {
-    let mut files = RL_STAGES.iter().flat_map(|stage| {
-        let folder = path.join(stage.name());
-        [folder.join("done.json"), folder.join("checkpoint/state.json")]
-    });
-    let found = if path.is_dir() { files.find(|file| file.is_file()) } else { None };
-    let file = found.unwrap_or_else(|| path.to_owned());
+/// The training steps of a run's last RL stage, and the hashes of the run's training tasks. A file with
+/// the state of a stage has no hashes.
+fn training_steps(path: &Path) -> Result<(Vec<Step>, Option<Vec<String>>), Failure> {
     let unread = |reason: &dyn std::fmt::Display| {
-        let message = format!("failed to read training steps from {}: {reason}", file.display());
+        let message = format!("failed to read training steps from {}: {reason}", path.display());
         let hint = "name a run folder of `warpwright train` with an RL stage, or `state.json` of \
                     such a stage";
         Failure::usage(message, hint.to_owned())
     };
-    let bytes = fs::read(&file).map_err(|error| unread(&error))?;
-    let state: State = serde_json::from_slice(&bytes).map_err(|error| unread(&error))?;
-    Ok(state.updates.iter().map(step).collect())
+    let (state, tasks): (State, _) = if path.is_dir() {
+        let stage = experiment::last_rl_stage(path).filter(|_| is_training(path));
+        let stage = stage.ok_or_else(|| unread(&"it has no RL stage"))?;
+        let [tasks, _] = Begun::read(path)?.tasks;
+        (if stage.is_done() { stage.result()? } else { stage.state()? }, Some(tasks))
+    } else {
+        let bytes = fs::read(path).map_err(|error| unread(&error))?;
+        (serde_json::from_slice(&bytes).map_err(|error| unread(&error))?, None)
+    };
+    Ok((state.updates.iter().map(step).collect(), tasks))
 }
 
 fn step(update: &Update) -> Step {
@@ -138,14 +145,9 @@ fn plot(args: &PlotArgs) -> Result<ArmTable, Failure> {
     for arm in folders(&args.experiment.join("arms"))? {
         let name = arm.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for run in folders(&arm)?.into_iter().filter(|run| is_training(run)) {
-            let stages = outline(&run)?.stages;
-            let stage = RL_STAGES.iter().find_map(|stage| {
-                stages.iter().find(|known| known.is_done && known.name == stage.name())
-            });
-            let Some(stage) = stage else { continue };
-            let curves =
-                stage.curves.iter().map(|curve| (curve.name.clone(), curve.values.clone()));
-            runs.push(ArmRun { arm: name.clone(), curves: curves.collect() });
+            let Some(state) = experiment::online(&run)? else { continue };
+            let steps: Vec<_> = state.updates.iter().map(figures::of_update).collect();
+            runs.push(ArmRun { arm: name.clone(), curves: figures::curves(&steps) });
         }
     }
     if runs.is_empty() {

@@ -23,6 +23,8 @@ use crate::train::report as training;
 struct Reported {
     version: u32,
     runs: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recorded: Vec<String>,
     report: String,
 }
 
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
     {
         let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
         training::present(dir, &page)?;
-        return Ok(written(&args.runs, &page, printer));
+        return Ok(written(args, &page, printer));
     }
     if let [dir] = &args.runs[..]
         && alone
@@ -65,14 +67,16 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
             table(&Summary::all(&history), width())
         ));
     }
-    Ok(written(&args.runs, &page, printer))
+    Ok(written(args, &page, printer))
 }
 
-fn written(runs: &[PathBuf], page: &Path, printer: Printer) -> u8 {
+fn written(args: &Report, page: &Path, printer: Printer) -> u8 {
+    let names = |dirs: &[PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect();
     printer.say(&format!("report: {}", page.display()));
     printer.object(&Reported {
         version: VERSION,
-        runs: runs.iter().map(|dir| dir.display().to_string()).collect(),
+        runs: names(&args.runs),
+        recorded: names(&args.recorded),
         report: page.display().to_string(),
     });
     exit::OK

@@ -149,9 +149,7 @@ impl State {
 
 pub(crate) fn unlogged(error: &warpwright_synth::LogError) -> Failure {
     match error {
-        warpwright_synth::LogError::Io { source, .. } => {
-            Failure::io("use the log of tried seeds", source)
-        }
+        warpwright_synth::LogError::Io { source, .. } => Failure::io("use the trial log", source),
         broken @ warpwright_synth::LogError::Broken { .. } => {
             let hint = "move the log away; `synth` then tries its seeds again and refuses copies"
                 .to_owned();

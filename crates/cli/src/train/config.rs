@@ -193,7 +193,7 @@ impl Config {
 /// Whether a text is an experiment's file.
 fn is_experiment(text: &str) -> bool {
     let table = toml::from_str::<toml::Table>(text);
-    table.is_ok_and(|table| table.contains_key("arms") && table.contains_key("base"))
+    table.is_ok_and(|table| table.contains_key("arms") || table.contains_key("base"))
 }
 
 /// The model's sizes cannot be used.

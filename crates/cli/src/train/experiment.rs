@@ -190,15 +190,18 @@ fn has_failed(run: &Path) -> bool {
     Stage::ALL.into_iter().any(|stage| of(run, stage).has_failed())
 }
 
-/// The state of the last stage of reinforcement learning, if it is done.
-fn online(run: &Path) -> Result<Option<State>, Failure> {
-    for stage in [Stage::Ppo, Stage::SingleTurn] {
-        let folder = of(run, stage);
-        if folder.is_done() {
-            return folder.result().map(Some);
-        }
-    }
-    Ok(None)
+/// The folder of a run's last RL stage that has begun.
+pub(crate) fn last_rl_stage(run: &Path) -> Option<StageFolder> {
+    [Stage::Ppo, Stage::SingleTurn]
+        .map(|stage| of(run, stage))
+        .into_iter()
+        .find(|f| f.path.is_dir())
+}
+
+/// The state of the last RL stage that has begun, if it is done.
+pub(crate) fn online(run: &Path) -> Result<Option<State>, Failure> {
+    let done = last_rl_stage(run).filter(StageFolder::is_done);
+    done.map(|folder| folder.result()).transpose()
 }
 
 /// A stage's folder, which may not exist.

@@ -97,7 +97,7 @@ impl Begun {
             told.push(format!("the configuration differs{changes}"));
         }
         if self.tasks != new.tasks {
-            told.push("the content of its tasks differs".to_owned());
+            told.push("its tasks differ".to_owned());
         }
         if self.seed != new.seed {
             told.push(format!("--seed differs: {} -> {}", self.seed, new.seed));
@@ -121,12 +121,12 @@ fn changes(old: &str, new: &str) -> Option<String> {
     if differing.is_empty() {
         return None;
     }
-    let shown = |value: Option<&Value>| match value.map(ToString::to_string) {
+    let shown = |value: Option<&String>| match value {
         None => "not set".to_owned(),
         Some(text) if text.chars().count() > MAX_QUOTED => {
             format!("{}...", text.chars().take(MAX_QUOTED).collect::<String>())
         }
-        Some(text) => text,
+        Some(text) => text.clone(),
     };
     let one = |key: &&String| {
         let (old, new) = (shown(old.get(*key)), shown(new.get(*key)));
@@ -141,15 +141,16 @@ fn changes(old: &str, new: &str) -> Option<String> {
     Some(format!(": {}{rest}", listed.join(", ")))
 }
 
-/// The values of a TOML text by their keys with all tables; `None` if it is not TOML.
-fn values(text: &str) -> Option<BTreeMap<String, Value>> {
-    fn add(table: Table, path: &str, values: &mut BTreeMap<String, Value>) {
+/// The values of a TOML text, as TOML, by their keys with all tables; `None` if it is not TOML. NaN
+/// equals itself as text.
+fn values(text: &str) -> Option<BTreeMap<String, String>> {
+    fn add(table: Table, path: &str, values: &mut BTreeMap<String, String>) {
         for (name, value) in table {
             let path = if path.is_empty() { name } else { format!("{path}.{name}") };
             match value {
                 Value::Table(inner) if !inner.is_empty() => add(inner, &path, values),
                 value => {
-                    values.insert(path, value);
+                    values.insert(path, value.to_string());
                 }
             }
         }

@@ -6,7 +6,7 @@ pub(crate) mod config;
 pub(crate) mod corpus;
 pub(crate) mod dashboard;
 pub(crate) mod experiment;
-mod figures;
+pub(crate) mod figures;
 pub(crate) mod folder;
 pub(crate) mod launch;
 mod online;

@@ -18,7 +18,7 @@ use warpwright_learn::online::Judged;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{COPY_CAVEAT, Stage, Verdict};
 use warpwright_task::Task;
 
 use crate::failure::Failure;
@@ -99,7 +99,7 @@ impl Verdicts {
             if self.most > 0 && kept.len() >= self.most {
                 let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
                 verdict.caveats.push(format!(
-                    "the same files were measured {} time{} in this training run; this verdict is \
+                    "{COPY_CAVEAT} measured {} time{} in this training run; this verdict is \
                      one of these, from the verdict cache",
                     kept.len(),
                     if kept.len() == 1 { "" } else { "s" }

@@ -123,8 +123,8 @@ fn analyses_of_unsuitable_inputs_are_usage_errors() {
     assert_snapshot!(analyze(&program, &["merge", "slow", "fast"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to pool the evaluations: they have several policies: org/fast, org/slow
-    hint: pool evaluations of one kind only
+    error: failed to combine the evaluations: they have several policies: org/fast, org/slow
+    hint: name evaluations of one kind only
     ");
     assert_snapshot!(analyze(&program, &["roofline", "nowhere"]).show(), @r"
     exit code 2
@@ -161,7 +161,11 @@ fn steps_of_two_runs_are_paired_by_task() {
             "play_seconds": 1.0, "learn_seconds": 0.5
         })
     };
-    for (name, reward) in [("a", 0.5), ("b", 1.0)] {
+    for (name, reward, task) in [("a", 0.5, "one"), ("b", 1.0, "one"), ("other", 1.0, "two")] {
+        let begun = json!({
+            "version": 3, "config": "", "folder": "", "tasks": [[task], []], "seed": 0, "devices": ["cpu"]
+        });
+        program.write(&format!("{name}/train.json"), &begun.to_string());
         let state = json!({"updates": [update(reward)], "zero_variance": {}});
         program.write(&format!("{name}/ppo/done.json"), &state.to_string());
     }
@@ -169,4 +173,8 @@ fn steps_of_two_runs_are_paired_by_task() {
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     let line = "steps 1 to 1, 2 tasks: reward, second minus first: +0.500 [+0.500, +0.500]";
     assert!(ran.stdout.contains(line), "{}", ran.show());
+    assert_eq!(analyze(&program, &["steps", "a", "b"]).code, Some(0));
+    let ran = analyze(&program, &["steps", "a", "other"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("their training tasks differ"), "{}", ran.show());
 }

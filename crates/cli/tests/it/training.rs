@@ -236,6 +236,14 @@ fn experiment_arms_share_stages_and_are_compared() {
     let third = &first.object()["arms"][2];
     assert_eq!((&third["failed"], &third["runs"]), (&json!([5, 6]), &json!([])), "{third:#}");
     assert!(first.stderr.contains("every collected episode was left out"), "{}", first.show());
+    let ran =
+        program.run(&["analyze", "plot", out, "reward.svg", "--label", "rloo=RLOO", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let plot = ran.object();
+    assert_eq!(plot["arms"].as_array().unwrap().len(), 2, "the arm that failed has no line");
+    assert_eq!(plot["arms"][0]["arm"], "critic");
+    assert_eq!(plot["arms"][0]["points"][1]["seeds"], 2);
+    assert!(fs_err::read_to_string(program.path("reward.svg")).unwrap().contains("RLOO"));
     let critic = "arms/critic/seed-5/ppo/checkpoint";
     assert!(program.path(out).join(critic).join("critic").exists());
     let table = String::from_utf8(read("experiment.md")).unwrap();

@@ -416,8 +416,7 @@ fn identical_files_are_judged_once_unless_afresh() {
     let judge = shared_judge(Device::Cpu);
     let pool = SessionPool::new(judge);
     let (task, candidate) = (Task::from_source("task", TASK), case(HONEST).candidate());
-    let repeated =
-        |verdict: &Verdict| verdict.caveats.iter().any(|c| c.contains("this verdict is a copy"));
+    let repeated = Verdict::is_copy;
     let ask = || pool.verdict(&task, &candidate, Stage::Verified).unwrap();
     let first: Vec<Verdict> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();

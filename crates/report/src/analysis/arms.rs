@@ -8,7 +8,8 @@ use std::path::Path;
 use comfy_table::Cell;
 use serde::{Deserialize, Serialize};
 
-use super::{AnalysisError, VERSION, list, mean, svg};
+use super::{AnalysisError, VERSION, list, svg};
+use crate::evaluation::statistics::mean;
 use crate::figures;
 use crate::files;
 use crate::table::{right, style, trimmed};
@@ -30,8 +31,10 @@ pub struct ArmTable {
     pub version: u32,
     /// The metric.
     pub metric: String,
-    /// One per arm, in the order of the runs.
+    /// One per arm, sorted by name.
     pub arms: Vec<ArmSeries>,
+    /// Arms none of whose runs has the metric.
+    pub without: Vec<String>,
 }
 
 /// The metric of an arm.
@@ -71,20 +74,17 @@ impl ArmTable {
         metric: &str,
         labels: &BTreeMap<String, String>,
     ) -> Result<Self, AnalysisError> {
-        let mut arms: Vec<(&str, BTreeMap<u32, Vec<f64>>)> = Vec::new();
+        let mut arms: BTreeMap<&str, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
         for run in runs {
-            let found = run.curves.iter().find(|(name, _)| name == metric);
-            let Some((_, values)) = found else { continue };
-            if !arms.iter().any(|(arm, _)| *arm == run.arm) {
-                arms.push((&run.arm, BTreeMap::new()));
-            }
-            let steps = arms.iter_mut().find(|(arm, _)| *arm == run.arm);
-            let Some((_, steps)) = steps else { continue };
+            let steps = arms.entry(&run.arm).or_default();
+            let values = run.curves.iter().find(|(name, _)| name == metric);
+            let values = values.map_or(&[][..], |(_, values)| values);
             for (step, value) in (1..).zip(values).filter(|(_, value)| value.is_finite()) {
                 steps.entry(step).or_default().push(*value);
             }
         }
-        arms.retain(|(_, steps)| !steps.is_empty());
+        let (without, arms): (Vec<_>, Vec<_>) =
+            arms.into_iter().partition(|(_, steps)| steps.is_empty());
         if arms.is_empty() {
             let names = runs.iter().flat_map(|run| &run.curves).map(|(name, _)| name.as_str());
             return Err(AnalysisError::Metric { metric: metric.to_owned(), known: list(names) });
@@ -94,7 +94,12 @@ impl ArmTable {
             label: labels.get(arm).map_or(arm, String::as_str).to_owned(),
             points: steps.into_iter().filter_map(|(step, values)| point(step, &values)).collect(),
         });
-        Ok(Self { version: VERSION, metric: metric.to_owned(), arms: series.collect() })
+        Ok(Self {
+            version: VERSION,
+            metric: metric.to_owned(),
+            arms: series.collect(),
+            without: without.into_iter().map(|(arm, _)| arm.to_owned()).collect(),
+        })
     }
 
     /// Writes the plot: an SVG with a line for the mean of each arm and a band for the range over
@@ -115,7 +120,7 @@ impl ArmTable {
         for series in &self.arms {
             let point = |point: Option<&ArmPoint>| {
                 right(point.map(|p| {
-                    let [mean, low, high] = [p.mean, p.low, p.high].map(figures::digits);
+                    let [mean, low, high] = [p.mean, p.low, p.high].map(digits);
                     format!("{mean} [{low}–{high}]")
                 }))
             };
@@ -130,8 +135,17 @@ impl ArmTable {
         }
         let mut text = format!("{}\n{grid}\n", one_line(&self.metric, 60));
         let _ = write!(text, "Means over seeds, with the range over seeds in brackets.");
+        if !self.without.is_empty() {
+            let names = list(self.without.iter().map(String::as_str));
+            let _ = write!(text, "\nWithout this metric: {names}.");
+        }
         trimmed(&text)
     }
+}
+
+/// A value in the table. Learning rates and KL divergences are far below 0.01.
+fn digits(value: f64) -> String {
+    if value != 0.0 && value.abs() < 0.1 { format!("{value:.2e}") } else { figures::digits(value) }
 }
 
 /// `None` without values.
@@ -171,12 +185,15 @@ mod tests {
         ];
         let table = table(&runs);
         let names: Vec<&str> = table.arms.iter().map(|series| series.arm.as_str()).collect();
-        assert_eq!(names, ["b", "a"], "c has no values");
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(table.without, ["c"]);
         let point = |step, seeds, mean, low, high| ArmPoint { step, seeds, mean, low, high };
         let expected =
             [point(1, 2, 2.0, 1.0, 3.0), point(2, 1, 2.0, 2.0, 2.0), point(3, 1, 4.0, 4.0, 4.0)];
-        assert_eq!(table.arms[0].points, expected);
-        assert!(table.text(None).contains("2.00 [1.00–3.00]"), "{}", table.text(None));
+        assert_eq!(table.arms[1].points, expected);
+        let text = table.text(None);
+        assert!(text.contains("2.00 [1.00–3.00]"), "{text}");
+        assert!(text.contains("Without this metric: c."), "{text}");
     }
 
     #[test]

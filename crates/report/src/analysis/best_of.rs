@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::interval::Interval;
 
 use super::pool::Pool;
-use super::{AnalysisError, VERSION, mean, speedup_cell};
+use super::{AnalysisError, VERSION, speedup_cell};
 use crate::evaluation::rows::Row;
-use crate::evaluation::statistics::{Term, geometric};
+use crate::evaluation::statistics::{Term, geometric, mean};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;

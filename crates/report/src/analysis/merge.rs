@@ -90,7 +90,7 @@ mod tests {
     fn evaluations_of_several_policies_are_not_merged() {
         let one = row("p", "a", Some(2.0));
         let error = merge(&[evaluation([one.clone()]), evaluation([row("q", "a", None)])]);
-        let message = "failed to pool the evaluations: they have several policies: p, q";
+        let message = "failed to combine the evaluations: they have several policies: p, q";
         assert_eq!(error.unwrap_err().to_string(), message);
         let mut other = one.clone();
         other.profile = Profile::Tf32;

@@ -28,7 +28,6 @@ use std::path::PathBuf;
 use thiserror::Error;
 use warpwright_record::error::ReadError;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::Verdict;
 
 use crate::figures;
 
@@ -71,7 +70,7 @@ pub enum AnalysisError {
         supported: u32,
     },
     /// Evaluations that cannot be pooled. A usage error.
-    #[error("failed to pool the evaluations: they have several {what}: {found}")]
+    #[error("failed to combine the evaluations: they have several {what}: {found}")]
     Mixed {
         /// What differs: `profiles`, `policies`, ...
         what: &'static str,
@@ -132,7 +131,7 @@ impl AnalysisError {
                  `warpwright eval --json`"
             }
             Self::NewerFormat { .. } => "update warpwright",
-            Self::Mixed { .. } => "pool evaluations of one kind only",
+            Self::Mixed { .. } => "name evaluations of one kind only",
             Self::Policy { .. } => "name one policy, or the end of its name",
             Self::NothingShared { .. } => "name evaluations over the same suite",
             Self::Empty { .. } | Self::Metric { .. } => return None,
@@ -142,12 +141,6 @@ impl AnalysisError {
     }
 }
 
-/// Whether a verdict is a copy of an earlier one. Its seconds are not those of a measurement.
-fn is_copy(verdict: &Verdict) -> bool {
-    // Part of the caveats that the judge and the verdict cache of a training run add.
-    verdict.caveats.iter().any(|caveat| caveat.contains("the same files were"))
-}
-
 /// A list for a message: sorted, without repetition.
 fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut texts: Vec<String> =
@@ -155,11 +148,6 @@ fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.sort_unstable();
     texts.dedup();
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
-}
-
-/// A mean; `None` without values.
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// A speed-up with its interval as a cell; a dash where there is none.

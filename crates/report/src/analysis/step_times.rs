@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::event::{EpisodeId, Event, EventLine};
 use warpwright_record::reader::RunReader;
 
-use super::{AnalysisError, VERSION, is_copy, mean};
-use crate::evaluation::statistics::quantile;
+use super::{AnalysisError, VERSION};
+use crate::evaluation::statistics::{mean, quantile};
 use crate::table::{right, style, trimmed};
 
 /// Number of episodes that end last, whose waits are shown.
@@ -32,7 +32,7 @@ pub struct StepTimes {
 /// One training step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
-    /// Number of the step, from 1.
+    /// Number of the batch of episodes, from 1. It equals the training step unless the run rolled back.
     pub step: u32,
     /// Number of recorded episodes.
     pub episodes: u32,
@@ -66,8 +66,18 @@ struct Played {
     baselines: u32,
 }
 
+impl Played {
+    /// Extends the episode to `time`. A verdict ends a wait.
+    fn extend(&mut self, time: Timestamp, is_verdict: bool) {
+        if is_verdict {
+            self.longest_wait = self.longest_wait.max(seconds_between(self.latest, time));
+        }
+        self.latest = time;
+    }
+}
+
 impl StepTimes {
-    /// Of the stage whose run folder `run` reads, with `episodes_per_step` episodes per step.
+    /// Reads the record in `run`; a training step has `episodes_per_step` episodes.
     pub fn read(run: &RunReader, episodes_per_step: u32) -> Result<Self, AnalysisError> {
         let mut played = BTreeMap::new();
         for line in run.events()? {
@@ -138,17 +148,13 @@ fn apply(played: &mut BTreeMap<EpisodeId, Played>, line: &EventLine) {
     });
     match &line.event {
         Event::MessageSaid { seconds, .. } => played.sampling += seconds,
-        Event::VerdictGiven { verdict, .. } => {
-            let wait = seconds_between(played.latest, line.time);
-            played.longest_wait = played.longest_wait.max(wait);
-            if !is_copy(verdict) {
-                played.measured += 1;
-                played.baselines += u32::from(verdict.seconds.baselines > 0.0);
-            }
+        Event::VerdictGiven { verdict, .. } if !verdict.is_copy() => {
+            played.measured += 1;
+            played.baselines += u32::from(verdict.seconds.baselines > 0.0);
         }
         _ => {}
     }
-    played.latest = line.time;
+    played.extend(line.time, matches!(line.event, Event::VerdictGiven { .. }));
 }
 
 /// `None` without episodes.
@@ -224,7 +230,17 @@ mod tests {
     }
 
     #[test]
-    fn longest_wait_ends_with_a_verdict() {
+    fn longest_wait_is_the_longest_gap_before_a_verdict() {
+        let mut episode = played(0, 0, 0.0);
+        for (seconds, is_verdict) in [(7, false), (10, true), (12, false), (13, true)] {
+            episode.extend(at(seconds), is_verdict);
+        }
+        assert!((episode.longest_wait - 3.0).abs() < 1e-12);
+        assert_eq!(episode.latest, at(13));
+    }
+
+    #[test]
+    fn events_without_an_episode_are_ignored() {
         let mut all = BTreeMap::new();
         let episode = Some(EpisodeId(4));
         for (seq, seconds) in [(0, 0), (1, 7)] {

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use warpwright_record::interval::Interval;
 
-use super::{VERSION, mean};
-use crate::evaluation::statistics::{Term, ratio};
+use super::VERSION;
+use crate::evaluation::statistics::{Term, mean, ratio};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;

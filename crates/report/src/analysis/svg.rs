@@ -60,7 +60,7 @@ pub(super) fn plot(table: &ArmTable) -> String {
             tick_label(value, tick),
         );
     }
-    let mut steps = vec![1, last / 4, last / 2, last / 4 * 3, last];
+    let mut steps = vec![1, last / 4, last / 2, last * 3 / 4, last];
     steps.retain(|step| *step > 0);
     steps.sort_unstable();
     steps.dedup();

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::verdict::{PhaseSeconds, Verdict};
 
-use super::{AnalysisError, VERSION, is_copy};
+use super::{AnalysisError, VERSION};
 use crate::evaluation::statistics::quantile;
 use crate::figures;
 use crate::table::{right, style, trimmed};
 
-/// Rows of the table at most.
+/// At most this many rows.
 const PARTS: usize = 10;
 
 /// The measured verdicts of a run, by deciles of the time of the candidate's call. Copies of earlier
@@ -58,7 +58,7 @@ struct Timing {
 }
 
 impl VerdictTimes {
-    /// Of the run `run` with this history.
+    /// Computes the deciles of the run named `run`.
     ///
     /// # Errors
     /// [`AnalysisError::Empty`] if no candidate was measured.
@@ -102,7 +102,7 @@ impl VerdictTimes {
 
 impl Timing {
     fn of(verdict: &Verdict) -> Option<Self> {
-        let call = verdict.times_ms.candidate.filter(|_| !is_copy(verdict))?;
+        let call = verdict.times_ms.candidate.filter(|_| !verdict.is_copy())?;
         let rounds = verdict.times_ms.rounds.unwrap_or_default();
         Some(Self { call_ms: call.value, seconds: verdict.seconds, rounds })
     }
@@ -120,7 +120,7 @@ fn deciles(mut timings: Vec<Timing>) -> Vec<Decile> {
     (0..parts).filter_map(|i| decile(part(i))).collect()
 }
 
-/// Of timings sorted by call; `None` without any.
+/// The decile of timings sorted by call; `None` if empty.
 fn decile(part: &[Timing]) -> Option<Decile> {
     let median = |of: fn(&Timing) -> f64| {
         let mut values: Vec<f64> = part.iter().map(of).collect();

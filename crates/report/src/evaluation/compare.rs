@@ -45,8 +45,9 @@ pub struct Comparison {
     /// Share of the second that is right and more than 5 % faster, minus that of the first.
     #[serde(default)]
     pub faster_rate_difference: Against<Option<Interval>>,
-    /// How much of the way from the first to the fastest final candidate of both the second goes, in logarithms of
-    /// speed-ups over the best baseline; one that is not right counts as 1. `None` where nothing is to be won.
+    /// Share of the gap from the first to the fastest final kernels of both that the second closes, in
+    /// log-speed-ups over the best baseline. A kernel counts with the mean of its measurements in both
+    /// runs, an incorrect one as 1. `None` if no task is open.
     #[serde(default)]
     pub gap_closed: Option<Interval>,
     /// Geometric-mean speed-up of the second over that of the first, over tasks right in both.

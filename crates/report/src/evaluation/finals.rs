@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::rows::{Row, RowState};
 use super::scores::Shot;
+use super::statistics::mean;
 
 /// The final kernels of judged rows, with their scores.
 ///
@@ -14,29 +15,19 @@ use super::scores::Shot;
 pub struct Finals<'a> {
     /// By task and hash of the kernel.
     kernels: BTreeMap<(&'a str, &'a str), f64>,
-    /// By task, the highest score.
-    fastest: BTreeMap<&'a str, f64>,
 }
 
 impl<'a> Finals<'a> {
-    /// Of these rows. Rows that were not judged and kernels that are not verified have no score.
+    /// Scores the final kernels of `rows`. Unjudged and unverified rows have no score.
     pub fn of(rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let mut logs: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-        let mut fastest: BTreeMap<&str, f64> = BTreeMap::new();
         for row in rows {
-            let Some(log) = measured(row) else { continue };
-            match row.candidate.as_deref() {
-                Some(kernel) => logs.entry((row.task.as_str(), kernel)).or_default().push(log),
-                None => raise(&mut fastest, &row.task, log),
+            if let (Some(log), Some(kernel)) = (measured(row), row.candidate.as_deref()) {
+                logs.entry((&row.task, kernel)).or_default().push(log);
             }
         }
-        let mean = |logs: Vec<f64>| logs.iter().sum::<f64>() / logs.len() as f64;
-        let kernels: BTreeMap<(&str, &str), f64> =
-            logs.into_iter().map(|(kernel, logs)| (kernel, mean(logs))).collect();
-        for (&(task, _), &score) in &kernels {
-            raise(&mut fastest, task, score);
-        }
-        Self { kernels, fastest }
+        let means = logs.into_iter().filter_map(|(kernel, logs)| Some((kernel, mean(&logs)?)));
+        Self { kernels: means.collect() }
     }
 
     /// The score of a row: that of its final kernel, 0 if the kernel is not verified. A kernel that
@@ -60,14 +51,9 @@ impl<'a> Finals<'a> {
 
     /// The highest score of a task; at least 0, the score of the best baseline.
     pub fn fastest(&self, task: &str) -> f64 {
-        self.fastest.get(task).copied().unwrap_or_default()
+        let of_task = self.kernels.iter().filter(|((known, _), _)| *known == task);
+        of_task.map(|(_, score)| *score).fold(0.0, f64::max)
     }
-}
-
-/// Raises a task's highest score, which is at least 0.
-fn raise<'a>(fastest: &mut BTreeMap<&'a str, f64>, task: &'a str, score: f64) {
-    let highest = fastest.entry(task).or_default();
-    *highest = highest.max(score);
 }
 
 /// The log-speed-up of a judged row's final kernel over the best baseline. `None` if it is not

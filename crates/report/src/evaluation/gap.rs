@@ -1,4 +1,4 @@
-//! How much of what could be won a policy wins over another.
+//! The gap from a policy to the fastest known kernels, and the share of it that another closes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,30 +9,30 @@ use super::finals::Finals;
 use super::rows::Row;
 use super::statistics::{Term, ratio};
 
-/// The way from one policy to the best kernels that are known, and how far another went on it.
+/// The gap from one policy to the fastest known kernels, and the share of it that another policy
+/// closes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// The sum over tasks of how much further it is, over the sum of how much further the best is, in
-    /// logarithms of speed-ups over the best baseline; 1 is all of the way. With a 95 % interval,
-    /// bootstrapped over tasks. `None` where nothing was to be won, or no task has all three.
+    /// Sum over tasks of `to` minus `from`, divided by the sum of the fastest known kernel minus
+    /// `from`. Terms are mean log-speed-ups over the best baseline. With a 95 % interval by bootstrap
+    /// over tasks. `None` if no task is open.
     pub closed: Option<Interval>,
     /// Tasks that both policies were judged on.
     pub tasks: u32,
-    /// Of these, on how many anything was to be won.
+    /// Of these, tasks on which a known kernel is faster than `from`.
     pub open: u32,
 }
 
 impl Gap {
-    /// From `from`, by `to`, towards the fastest final kernel of the evaluations in `known` for each
-    /// task. [`Finals`] defines the score of a kernel; of several attempts the mean counts. The best
-    /// known is the fastest of many measurements, so rather too fast than too slow: what is closed is
-    /// rather too little.
+    /// The gap from `from` to the fastest final kernel of `known`, closed by `to`. [`Finals`] scores
+    /// kernels. A task counts with the mean over its attempts. The fastest of many noisy kernels is
+    /// biased high, so `closed` is biased low.
     pub fn of(from: &Evaluation, to: &Evaluation, known: &[&Evaluation]) -> Self {
         let finals = Finals::of(known.iter().flat_map(|evaluation| &evaluation.rows));
         Self::between(&finals, &from.rows, &to.rows)
     }
 
-    /// The same from the rows of `from` to those of `to`; `finals` are the kernels that are known.
+    /// [`Gap::of`] for rows; `finals` has the known kernels.
     pub fn between<'r>(
         finals: &Finals<'_>,
         from: impl IntoIterator<Item = &'r Row>,
@@ -50,8 +50,8 @@ impl Gap {
     }
 }
 
-/// What a task adds: how much further `to` is than `from`, and how much further the best known kernel is; mean
-/// logarithms of speed-ups.
+/// The term of a task: `to` minus `from`, and the fastest known kernel minus `from`, as mean
+/// log-speed-ups.
 fn term(from: f64, to: f64, best: f64) -> Term {
     Term { sum: to - from, weight: best.max(from).max(to) - from }
 }

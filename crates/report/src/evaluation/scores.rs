@@ -12,7 +12,7 @@ use warpwright_record::message::Usage;
 use warpwright_record::reward::FASTER;
 
 use super::rows::{Measured, Row, RowState};
-use super::statistics::{Term, geometric, pass_at_k, ratio};
+use super::statistics::{Term, geometric, mean, pass_at_k, ratio};
 
 /// Speed-ups at which the curve `fast_p` is tabulated.
 pub const FAST_P: [f64; 15] =
@@ -313,11 +313,11 @@ pub(super) fn shares(tasks: &[Vec<Shot>], holds: impl Fn(&Shot) -> bool) -> Vec<
 
 /// The mean logarithm of each task's right attempts; tasks without one are left out.
 pub(super) fn logs(tasks: &[Vec<Shot>], of: Of) -> Vec<Term> {
-    let mean = |shots: &Vec<Shot>| {
+    let term = |shots: &Vec<Shot>| {
         let logs: Vec<f64> = shots.iter().filter_map(|shot| shot.log(of)).collect();
-        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64).into()
+        mean(&logs).into()
     };
-    tasks.iter().map(mean).collect()
+    tasks.iter().map(term).collect()
 }
 
 /// The mean logarithm of all of each task's attempts, 0 for one without a speed-up.

@@ -117,6 +117,11 @@ impl SplitMix {
     }
 }
 
+/// The mean; `None` without values.
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

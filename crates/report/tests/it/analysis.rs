@@ -1,7 +1,9 @@
 //! Analyses of run folders.
 
+use warpwright_record::event::{EpisodeId, Event};
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
+use warpwright_record::verdict::COPY_CAVEAT;
 use warpwright_report::analysis::gap::GapTable;
 use warpwright_report::analysis::merge::{self, merge};
 use warpwright_report::analysis::pool::Pool;
@@ -10,6 +12,7 @@ use warpwright_report::analysis::step_times::StepTimes;
 use warpwright_report::analysis::stored;
 use warpwright_report::analysis::verdict_times::VerdictTimes;
 
+use crate::sample;
 use crate::suite::{self, ComesTo, attempt, right};
 
 fn history(device: &str) -> (tempfile::TempDir, History) {
@@ -61,6 +64,23 @@ fn verdict_times_count_each_measured_verdict_once() {
     assert!((shortest.shortest_ms - 0.1155).abs() < 1e-9);
     assert!((shortest.device - (1.4 + 2.2 + 6.1)).abs() < 1e-9);
     assert!((shortest.rounds - 7.0).abs() < 1e-12);
+}
+
+#[test]
+fn copied_verdicts_are_not_counted() {
+    let (dir, name) = (tempfile::tempdir().unwrap(), "level1-1_a");
+    let attempts = [attempt("p", name, right(2.0))];
+    let run = suite::write_attempts(dir.path(), &[name], &attempts, "cuda:0");
+    let candidate = sample::candidate("");
+    let mut verdict = Box::new(sample::measured(name, "cuda:0", &candidate, 9.0));
+    verdict.caveats.push(format!("this verdict is a copy: {COPY_CAVEAT} judged 3 s before"));
+    let (episode, files) = (EpisodeId(0), run.put_candidate(&candidate).unwrap().files);
+    run.append(&Event::VerdictGiven { episode, turn: Some(1), verdict, files }).unwrap();
+    drop(run);
+    let reader = RunReader::open(dir.path()).unwrap();
+    let times = VerdictTimes::of("run", &History::read(&reader).unwrap()).unwrap();
+    assert_eq!(times.deciles.iter().map(|part| part.verdicts).sum::<u32>(), 2);
+    assert_eq!(StepTimes::read(&reader, 1).unwrap().steps[0].measured, 2);
 }
 
 #[test]

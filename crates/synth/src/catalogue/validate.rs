@@ -23,7 +23,10 @@ fn check_entry(entry: &Entry, path: &str) -> Result<(), CatalogueError> {
     for (i, form) in entry.forms.iter().enumerate() {
         let path = format!("{path}.forms[{i}]");
         if form.init.is_some() != (entry.kind == Kind::Module) {
-            return Err(broken(format!("{path}.init"), "must be set for modules only"));
+            return Err(broken(
+                format!("{path}.init"),
+                "must be set for modules, and for modules only",
+            ));
         }
         check_form(form, &path)?;
     }

@@ -128,8 +128,8 @@ impl Rewriter {
         out
     }
 
-    /// The heavy node with scaled weights, plus the shift. Without a scale the weights are
-    /// unchanged.
+    /// The heavy node with scaled weights, plus the shift. Without a scale, the node itself:
+    /// a lone shift stays an addition.
     fn build(&mut self, id: NodeId, affine: &Affine) -> NodeId {
         let Some(scale) = affine.scale else { return id };
         let heavy = self.graph.node(affine.heavy).clone();

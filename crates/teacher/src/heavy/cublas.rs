@@ -288,7 +288,7 @@ pub(crate) fn emit(
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))
 }
 
-/// BLAS's letter for a transposed or plain matrix, and its leading dimension.
+/// cuBLAS's operation for a transposed or plain matrix, and its leading dimension.
 fn letter(blas: Option<(bool, i64)>) -> Option<(&'static str, i64)> {
     blas.map(|(turned, lead)| (if turned { "CUBLAS_OP_T" } else { "CUBLAS_OP_N" }, lead))
 }

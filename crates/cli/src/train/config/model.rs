@@ -136,8 +136,8 @@ impl Model {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pretrained {
-    /// A Hugging Face folder with `config.json`, `tokenizer.json` and safetensors, or a checkpoint of another run;
-    /// relative to the configuration's folder.
+    /// A Hugging Face folder with `config.json`, `tokenizer.json` and safetensors, or a checkpoint of another run without
+    /// `lora_rank`; relative to the configuration's folder.
     #[schemars(extend("x-verl" = ["actor_rollout_ref.model.path", "critic.model.path"], "x-hf" = ["model_name_or_path"]))]
     pub(crate) path: PathBuf,
     /// Longest episode, tokens; at most the model's `max_position_embeddings`, which is the default.
@@ -164,8 +164,8 @@ impl Pretrained {
     pub(crate) fn find(&self, folder: &Path) -> Result<PathBuf, Failure> {
         // Without `..`: the engine's jail mounts it at its own path.
         let path = fs::canonicalize(folder.join(&self.path)).map_err(|error| {
-            let hint = "pretrained.path must be a Hugging Face model folder, or a checkpoint that another \
-                        training makes first";
+            let hint = "pretrained.path must be a Hugging Face model folder, or a checkpoint without \
+                        `lora_rank` that another training makes first";
             Failure::usage(format!("failed to find the model: {error}"), hint.to_owned())
         })?;
         let failed = |reason: &str, hint: &str| {
@@ -174,7 +174,7 @@ impl Pretrained {
         };
         let shape = ModelConfig::read(&path.join("config.json")).map_err(|error| {
             let hint = "pretrained.path must be a Hugging Face model folder of the Qwen3 family, or a checkpoint of \
-                        another run";
+                        another run without `lora_rank`";
             failed(&chain(&error), hint)
         })?;
         let supported = shape.max_position_embeddings as usize;

@@ -202,10 +202,9 @@ impl Check<'_> {
         let of = |name: &str| {
             if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
         };
-        let others = schema.get("additionalProperties").filter(|schema| schema.is_object());
         for (name, value) in table {
             let name: &str = name.get_ref();
-            if let Some(property) = schema["properties"].get(name).or(others) {
+            if let Some(property) = schema["properties"].get(name) {
                 self.value(property, &of(name), None, value);
             }
         }
@@ -231,8 +230,13 @@ impl Check<'_> {
         let expected = match (&kind, value.get_ref()) {
             (Kind::Any, _)
             | (Kind::String, DeValue::String(_))
-            | (Kind::Boolean, DeValue::Boolean(_))
-            | (Kind::Number, DeValue::Integer(_)) => return,
+            | (Kind::Boolean, DeValue::Boolean(_)) => return,
+            (Kind::Number, DeValue::Integer(number)) => {
+                if i64::from_str_radix(number.as_str(), number.radix()).is_ok() {
+                    return;
+                }
+                "a number; write one this large with a decimal point".to_owned()
+            }
             (Kind::Number, DeValue::Float(number)) => {
                 let is_named = number.as_str().contains("inf");
                 let is_finite = number.as_str().parse().is_ok_and(|n: f64| !n.is_infinite());
@@ -242,7 +246,11 @@ impl Check<'_> {
                 format!("at most {:e} in magnitude", f64::MAX)
             }
             (Kind::Table, DeValue::Table(table)) => {
-                return self.table(schema, path, Some(value.span().start), table);
+                let path = match entry {
+                    Some(number) => format!("{path}[{}]", number + 1),
+                    None => path.to_owned(),
+                };
+                return self.table(schema, &path, Some(value.span().start), table);
             }
             (Kind::Tuple(entries), DeValue::Array(list)) if entries.len() == list.len() => {
                 for (number, (schema, value)) in entries.iter().zip(list).enumerate() {
@@ -258,9 +266,10 @@ impl Check<'_> {
             }
             (Kind::Choice(choices), DeValue::String(text)) if choices.contains(&&**text) => return,
             (Kind::Integer { min, max }, DeValue::Integer(number)) => {
-                // A number that has more than 128 bits is too large too.
+                // A number that has more than 128 bits is too large, or too small, too.
+                let beyond = if number.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
                 let number =
-                    i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX);
+                    i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(beyond);
                 if (*min..=*max).contains(&number) {
                     return;
                 }

@@ -28,23 +28,12 @@ struct Written {
     shared: Vec<String>,
     /// Criteria of a collapse.
     #[serde(default)]
-    #[schemars(with = "CollapseKeys")]
     collapse: Collapse,
     /// Keys that replace those of the base, for all arms and the shared stages.
     #[serde(default)]
     #[schemars(with = "Keys")]
     with: Table,
     arms: Vec<WrittenArm>,
-}
-
-/// The keys of [`Collapse`].
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct CollapseKeys {
-    reward_share: Option<f64>,
-    training_steps: Option<usize>,
-    truncated_rate: Option<f64>,
-    alarms: Option<usize>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -92,10 +81,8 @@ impl Experiment {
     /// Reads an experiment's file and the model's `config.json`.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let experiment = Self::parse(path)?;
-        let variants = experiment.arms.iter().map(|arm| &arm.variant);
-        for variant in std::iter::once(&experiment.base).chain(variants) {
-            variant.config.check_model(&experiment.folder)?;
-        }
+        // Arms have the base's model: `differs` refuses others.
+        experiment.base.config.check_model(&experiment.folder)?;
         Ok(experiment)
     }
 
@@ -362,7 +349,7 @@ mod tests {
                 format!("{HEAD}{two}").replace("[1, 2]", "7"),
                 "line 2: `seeds` is 7; it must be a list of whole numbers",
             ),
-            (format!("{HEAD}[[arms]]\nwith.max_turns = 1\n"), "`arms.name` is missing"),
+            (format!("{HEAD}[[arms]]\nwith.max_turns = 1\n"), "`arms[1].name` is missing"),
             (
                 format!("{HEAD}{two}[collapse]\nalarms = 0.5\n"),
                 "`collapse.alarms` is 0.5; it must be a whole number of at least 0",
@@ -382,15 +369,5 @@ mod tests {
         let failure = Experiment::read(&path).unwrap_err();
         assert!(failure.message.contains("it is a training configuration"), "{}", failure.message);
         assert!(failure.hint.unwrap().contains("warpwright train run"));
-    }
-
-    /// The schema of the keys follows the type.
-    #[test]
-    fn every_collapse_key_has_a_type() {
-        let written = toml::Table::try_from(Collapse::default()).unwrap();
-        let schema = schemars::schema_for!(CollapseKeys).to_value();
-        let keys = schema["properties"].as_object().unwrap();
-        assert_eq!(keys.len(), written.len());
-        assert!(written.keys().all(|key| keys.contains_key(key)), "{written}");
     }
 }

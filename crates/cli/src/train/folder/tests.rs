@@ -117,7 +117,7 @@ fn run_with_other_inputs_is_refused() {
         (begun(config, 1, "cuda:0"), "--device differs: cpu -> cuda:0"),
         (
             Begun { tasks: [vec!["2".to_owned()], vec![]], ..begun(config, 1, "cpu") },
-            "the content of its tasks differs",
+            "its tasks differ",
         ),
     ];
     for (other, what) in others {

@@ -67,6 +67,7 @@ fn enough_measurements_answer_from_the_cache() {
         let again = verdicts.take("a", seed, || panic!("measured again")).unwrap();
         assert_eq!(number(&again), wanted, "the seed decides");
         assert!(again.caveats[0].contains("measured 2 times"), "{:?}", again.caveats);
+        assert!(again.is_copy());
     }
     assert_eq!(verdicts.take("b", 6, || Ok(verdict(3))).map(|v| number(&v)).unwrap(), 3);
     assert_eq!(counts(&verdicts), (3, 2));

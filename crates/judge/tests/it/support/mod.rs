@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use warpwright_jail::Requirement;
 use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, LocalJudge};
 use warpwright_record::candidate::Candidate;
@@ -58,17 +59,24 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
 }
 
 /// The judge with [`config`] that the tests of this process share: the fork servers of a judge import torch
-/// once each, for seconds of a core. A test opens its own if it kills processes or changes the configuration.
+/// once each, for seconds of a core. A test opens its own if it kills processes, changes the configuration,
+/// or asserts on state that a judge gathers over its life.
 pub(crate) fn shared_judge(device: Device) -> &'static LocalJudge {
     // Never dropped. The judges' processes end when this process does.
-    static CPU: OnceLock<LocalJudge> = OnceLock::new();
-    static GPU: OnceLock<LocalJudge> = OnceLock::new();
+    static CPU: OnceLock<(LocalJudge, CpuSet)> = OnceLock::new();
+    static GPU: OnceLock<(LocalJudge, CpuSet)> = OnceLock::new();
     let shared = match device {
         Device::Cpu => &CPU,
         Device::Cuda(0) => &GPU,
         Device::Cuda(_) => panic!("tests share a judge on the cpu device and on cuda:0 only"),
     };
-    shared.get_or_init(|| LocalJudge::open(config(device)).unwrap())
+    let (judge, cores) = shared.get_or_init(|| {
+        let judge = LocalJudge::open(config(device)).unwrap();
+        (judge, sched_getaffinity(None).unwrap())
+    });
+    // Opening takes the cores of timed processes from the thread that opens. Each test has its own thread.
+    sched_setaffinity(None, cores).unwrap();
+    judge
 }
 
 /// Verdicts on several candidates for one task, by one session.

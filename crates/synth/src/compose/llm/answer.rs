@@ -43,9 +43,9 @@ pub enum AnswerError {
     NoTask(TaskError),
     /// It needs what a task may not have.
     #[error(
-        "line {line} imports `{module}`; a task may import only torch, collections, dataclasses, enum, functools, \
-         itertools, math, numbers and typing, and of torch only parts with tensor operators (not torch.cuda or \
-         torch.utils)"
+        "line {line} imports `{module}`; a task may import only __future__, torch, collections, dataclasses, enum, \
+         functools, itertools, math, numbers and typing, and of torch only parts with tensor operators (not, for \
+         example, torch.cuda or torch.utils)"
     )]
     Import {
         /// As written, at most so many characters as are worth showing.

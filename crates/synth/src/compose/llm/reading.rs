@@ -250,9 +250,9 @@ class Model(nn.Module):
         }
         assert_eq!(
             read(&format!("{HEAD}import os.path\n{model}")).unwrap_err().to_string(),
-            "line 4 imports `os.path`; a task may import only torch, collections, dataclasses, \
-             enum, functools, itertools, math, numbers and typing, and of torch only parts with \
-             tensor operators (not torch.cuda or torch.utils)"
+            "line 4 imports `os.path`; a task may import only __future__, torch, collections, \
+             dataclasses, enum, functools, itertools, math, numbers and typing, and of torch only \
+             parts with tensor operators (not, for example, torch.cuda or torch.utils)"
         );
         for line in
             ["import math", "from typing import Optional", "from __future__ import annotations"]

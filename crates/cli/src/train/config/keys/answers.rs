@@ -17,10 +17,6 @@ const ELSEWHERE_BY_NAME: &[(&str, &str)] = &[
     ("max_seq_length", "the key is `model.max_position_embeddings` or `pretrained.max_model_len`"),
     ("grpo", "the key is `ppo.algorithm = \"grpo\"`"),
     ("rloo", "the key is `ppo.algorithm = \"rloo\"`"),
-    ("arms", "experiments are run by `warpwright experiment`"),
-    ("base", "experiments are run by `warpwright experiment`"),
-    ("seeds", "experiments are run by `warpwright experiment`"),
-    ("shared", "experiments are run by `warpwright experiment`"),
 ];
 
 /// Names that keys had in earlier development versions.
@@ -126,7 +122,8 @@ pub(super) fn answer(unknown: &str, keys: &[Key], has: &dyn Fn(&str) -> bool) ->
     if let Some(told) = verl::elsewhere(unknown) {
         return format!("{known}: here {told}");
     }
-    if verl::is_foreign(unknown) {
+    // A bare name may belong to one of our tables: `algorithm` is `ppo.algorithm`.
+    if verl::is_foreign(unknown) && !table.is_empty() {
         return format!("{known} without a counterpart here: remove it");
     }
     let renamed =

@@ -232,7 +232,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &str)] = &[
             "actor_rollout_ref.model.lora.adapter_path",
             "critic.model.lora.adapter_path",
         ],
-        "the key is `pretrained.path`, which may name a checkpoint of another run",
+        "adapters of another run cannot be trained further: the base model is `pretrained.path`, `pretrained.lora_rank` trains new ones",
     ),
     (&["actor_rollout_ref.ref"], "there is no reference policy, because there is no KL penalty"),
     (
@@ -258,15 +258,15 @@ pub(super) fn elsewhere(unknown: &str) -> Option<&'static str> {
     let is_under = |path: &str| {
         unknown.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    find(is_under)
-}
-
-/// The answer to the last part of a key of verl, in whatever table it is.
-pub(super) fn elsewhere_by_name(name: &str) -> Option<&'static str> {
-    find(|path| path.rsplit('.').next() == Some(name))
-}
-
-fn find(matches: impl Fn(&str) -> bool) -> Option<&'static str> {
-    let found = ELSEWHERE.iter().find(|(paths, _)| paths.iter().any(|path| matches(path)));
+    let found = ELSEWHERE.iter().find(|(paths, _)| paths.iter().any(|path| is_under(path)));
     found.map(|(_, told)| *told)
+}
+
+/// The answer to the last part of a key of verl, in whatever table it is; `None` if keys with different
+/// answers end in it.
+pub(super) fn elsewhere_by_name(name: &str) -> Option<&'static str> {
+    let is_last = |path: &&str| path.rsplit('.').next() == Some(name);
+    let mut found = ELSEWHERE.iter().filter(|(paths, _)| paths.iter().any(is_last));
+    let (_, told) = found.next()?;
+    found.next().is_none().then_some(*told)
 }
