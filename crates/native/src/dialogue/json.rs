@@ -28,7 +28,9 @@ pub(super) fn spaced<T: Serialize>(value: &T) -> String {
     let mut out = Vec::new();
     // Cannot fail: it writes to memory, and the values are representable in JSON.
     let written = value.serialize(&mut Serializer::with_formatter(&mut out, Spaced));
-    debug_assert!(written.is_ok(), "failed to serialise to memory: {:?}", written.err());
+    if let Err(error) = written {
+        debug_assert!(false, "failed to serialise to memory: {error}");
+    }
     String::from_utf8(out).unwrap_or_default()
 }
 
