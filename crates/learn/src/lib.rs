@@ -56,6 +56,7 @@ mod moments;
 pub mod monitor;
 pub mod online;
 pub mod outcome;
+pub mod quoted;
 pub mod recipe;
 mod regression;
 pub mod remote;

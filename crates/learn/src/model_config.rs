@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 
+use crate::quoted;
+
 /// A decoder of the Qwen3 family, with the names of Hugging Face's `config.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// Vocabulary size.
     pub vocab_size: i64,
@@ -138,26 +139,40 @@ impl ModelConfig {
             let path = path.to_owned();
             ModelConfigError::Io { attempt: "read the model's config", path, source }
         })?;
-        let parsed = serde_json::from_str(&text).map_err(|error| error.to_string());
+        let parsed: Result<Json, String> =
+            serde_json::from_str(&text).map_err(|error| error.to_string());
         parsed
-            .and_then(Self::of_json)
+            .and_then(|json| Self::of_json(&json))
             .map_err(|reason| ModelConfigError::Unsupported { path: path.to_owned(), reason })
     }
 
-    /// Reads the content of a `config.json`; the error says which key is at fault.
-    pub fn of_json(mut json: Json) -> Result<Self, String> {
-        let family = json["model_type"].as_str().unwrap_or("none").to_owned();
+    /// Reads the content of a `config.json`; the error says which key is at fault. All values of a wrong type are
+    /// listed.
+    pub fn of_json(json: &Json) -> Result<Self, String> {
+        let family = json["model_type"].as_str().unwrap_or("none");
         if family != FAMILY.0 {
             return Err(format!("model_type is {family}; only {} is supported", FAMILY.0));
         }
-        Self::refuse_unsupported(&json)?;
+        Self::refuse_unsupported(json)?;
         // Since version 5, transformers stores the base in `rope_parameters`.
-        if json.get("rope_theta").is_none()
-            && let Some(theta) = json["rope_parameters"].get("rope_theta").cloned()
-        {
-            json["rope_theta"] = theta;
+        let theta = json.get("rope_theta").or_else(|| json["rope_parameters"].get("rope_theta"));
+        let mut values = Values { json, faults: Vec::new() };
+        let config = Self {
+            vocab_size: values.size("vocab_size"),
+            hidden_size: values.size("hidden_size"),
+            intermediate_size: values.size("intermediate_size"),
+            num_hidden_layers: values.size("num_hidden_layers"),
+            num_attention_heads: values.size("num_attention_heads"),
+            num_key_value_heads: values.size("num_key_value_heads"),
+            head_dim: values.size("head_dim"),
+            rope_theta: values.number("rope_theta", theta),
+            rms_norm_eps: values.number("rms_norm_eps", json.get("rms_norm_eps")),
+            tie_word_embeddings: values.boolean("tie_word_embeddings"),
+            max_position_embeddings: values.size("max_position_embeddings"),
+        };
+        if !values.faults.is_empty() {
+            return Err(values.faults.join("; "));
         }
-        let config: Self = serde_json::from_value(json).map_err(|error| error.to_string())?;
         config.check()?;
         Ok(config)
     }
@@ -272,6 +287,60 @@ impl ModelConfig {
     }
 }
 
+/// Reads the values of a `config.json`, and notes those of a wrong type.
+struct Values<'a> {
+    json: &'a Json,
+    faults: Vec<String>,
+}
+
+impl Values<'_> {
+    fn size(&mut self, key: &str) -> i64 {
+        let size = "a whole number of at least 1";
+        let value = self.json.get(key);
+        let expected = match value.and_then(Json::as_f64) {
+            Some(number) if number >= i64::MAX as f64 => format!("at most {}", i64::MAX),
+            Some(_) => format!("{size}, without a decimal point"),
+            None => size.to_owned(),
+        };
+        self.read(key, value, Json::as_i64, &expected)
+    }
+
+    fn number(&mut self, key: &str, value: Option<&Json>) -> f64 {
+        self.read(key, value, Json::as_f64, "a number")
+    }
+
+    fn boolean(&mut self, key: &str) -> bool {
+        self.read(key, self.json.get(key), Json::as_bool, "`true` or `false`")
+    }
+
+    /// The value as a type; if it has another type, it is a fault.
+    fn read<T: Default>(
+        &mut self,
+        key: &str,
+        value: Option<&Json>,
+        as_type: fn(&Json) -> Option<T>,
+        expected: &str,
+    ) -> T {
+        value.and_then(as_type).unwrap_or_else(|| {
+            let found = value.map_or("missing".to_owned(), found);
+            self.faults.push(format!("`{key}` is {found}; it must be {expected}"));
+            T::default()
+        })
+    }
+}
+
+/// A value in an error.
+fn found(value: &Json) -> String {
+    match value {
+        Json::Null => "`null`".to_owned(),
+        Json::Bool(value) => format!("`{value}`"),
+        Json::Number(number) => number.to_string(),
+        Json::String(text) => quoted::string(text),
+        Json::Array(list) => quoted::list(list.len()),
+        Json::Object(_) => "an object".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,7 +383,7 @@ mod tests {
             "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
             "vocab_size": 151_936
         });
-        let config = ModelConfig::of_json(json).unwrap();
+        let config = ModelConfig::of_json(&json).unwrap();
         assert_eq!((config.num_hidden_layers, config.head_dim), (28, 128));
         assert_eq!(config.parameters(), 596_049_920);
     }
@@ -324,7 +393,7 @@ mod tests {
         let refused = |key: &str, value: Json| {
             let mut json = tiny().to_json();
             json[key] = value;
-            ModelConfig::of_json(json).unwrap_err()
+            ModelConfig::of_json(&json).unwrap_err()
         };
         assert!(refused("model_type", "llama".into()).contains("model_type is llama"));
         assert!(refused("attention_bias", true.into()).contains("attention_bias is true"));
@@ -339,7 +408,53 @@ mod tests {
         assert!(refused("num_experts", 8.into()).contains("num_experts is 8"));
         assert!(refused("quantization_config", serde_json::json!({})).contains("quantization"));
         assert!(refused("num_key_value_heads", 3.into()).contains("num_key_value_heads"));
-        assert!(refused("head_dim", Json::Null).contains("invalid type"));
+    }
+
+    #[test]
+    fn wrong_types_name_key_value_and_expectation() {
+        let size = "it must be a whole number of at least 1";
+        let cases: [(&str, Json, String); 10] = [
+            ("num_hidden_layers", "28".into(), format!("the string \"28\"; {size}")),
+            ("hidden_size", 28.5.into(), format!("28.5; {size}, without a decimal point")),
+            ("vocab_size", vec![1, 2].into(), format!("a list of 2 values; {size}")),
+            ("intermediate_size", true.into(), format!("`true`; {size}")),
+            ("head_dim", Json::Null, format!("`null`; {size}")),
+            (
+                "num_key_value_heads",
+                u64::MAX.into(),
+                format!("{}; it must be at most {}", u64::MAX, i64::MAX),
+            ),
+            ("rope_theta", "1e6".into(), "the string \"1e6\"; it must be a number".to_owned()),
+            ("rms_norm_eps", serde_json::json!({}), "an object; it must be a number".to_owned()),
+            ("tie_word_embeddings", 1.into(), "1; it must be `true` or `false`".to_owned()),
+            (
+                "max_position_embeddings",
+                "8".repeat(200).into(),
+                format!("the string \"{}\"...; {size}", "8".repeat(60)),
+            ),
+        ];
+        for (key, value, told) in cases {
+            let mut json = tiny().to_json();
+            json[key] = value;
+            assert_eq!(ModelConfig::of_json(&json), Err(format!("`{key}` is {told}")));
+        }
+    }
+
+    #[test]
+    fn every_wrong_value_of_a_file_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        let mut json = tiny().to_json();
+        json["num_hidden_layers"] = "28".into();
+        json.as_object_mut().unwrap().remove("vocab_size");
+        json["rope_parameters"]["rope_theta"] = true.into();
+        json.as_object_mut().unwrap().remove("rope_theta");
+        fs::write(&path, json.to_string()).unwrap();
+        let told = "`vocab_size` is missing; it must be a whole number of at least 1; \
+                    `num_hidden_layers` is the string \"28\"; it must be a whole number of at least 1; \
+                    `rope_theta` is `true`; it must be a number";
+        let error = ModelConfig::read(&path).unwrap_err().to_string();
+        assert_eq!(error, format!("failed to use {}: {told}", path.display()));
     }
 
     #[test]
@@ -352,7 +467,7 @@ mod tests {
             json[*key] = "anything".into();
         }
         json["layer_types"] = serde_json::json!(["full_attention", "full_attention"]);
-        assert_eq!(ModelConfig::of_json(json), Ok(tiny()));
+        assert_eq!(ModelConfig::of_json(&json), Ok(tiny()));
     }
 
     #[test]

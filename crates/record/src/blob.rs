@@ -23,6 +23,13 @@ impl BlobHash {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
+    /// The hash of a file's bytes. The file may be larger than memory.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(fs::File::open(path)?)?;
+        Ok(Self(*hasher.finalize().as_bytes()))
+    }
+
     /// Where the blob lies beneath a run folder.
     pub fn path(&self, run: &Path) -> PathBuf {
         let hex = self.to_string();

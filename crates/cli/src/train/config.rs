@@ -1,19 +1,22 @@
 //! `warpwright train`'s configuration: one TOML file for all stages. The reference of its keys,
 //! `docs/reference/configuration.md`, is generated from these types.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fs_err as fs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toml::Table;
 use warpwright_native::SamplingConfig;
 use warpwright_record::verdict::{Profile, Scheme};
 
 use crate::engine::EngineConfig;
 use crate::failure::Failure;
 
+mod document;
 mod fitting;
 mod keys;
+mod kind;
 mod model;
 mod pretraining;
 #[cfg(test)]
@@ -23,14 +26,14 @@ mod set;
 mod tasks;
 mod values;
 
+pub(crate) use self::document::{Document, Source};
 pub(crate) use self::fitting::{
     BaselinePolicy, Collecting, Demos, Evaluating, Fitting, Rejecting, Valuing,
 };
-pub(crate) use self::model::{Model, Pretrained};
+pub(crate) use self::model::{InitialModel, Model, Pretrained};
 pub(crate) use self::pretraining::Pretraining;
 pub(crate) use self::rl::Rl;
 pub(crate) use self::tasks::Tasks;
-pub(crate) use self::values::{Source, read as read_toml};
 
 /// Everything that a run depends on, except its seed and its device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -82,6 +85,9 @@ pub(crate) struct Config {
     pub(crate) eval: Option<Evaluating>,
 }
 
+/// The error for a configuration without a model, or with two.
+const ONE_MODEL: &str = "give either [model], from scratch, or [pretrained]";
+
 fn strict() -> Profile {
     Profile::Strict
 }
@@ -95,53 +101,53 @@ fn verdict_cache_samples() -> usize {
 impl Config {
     /// Reads a configuration file and applies `KEY=VALUE` overrides. Returns its text too, with the overrides.
     pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<(Self, String), Failure> {
-        let text = fs::read_to_string(path).map_err(|error| {
-            let hint = "name a TOML file, e.g. configs/smoke-cpu.toml".to_owned();
-            Failure::usage(format!("failed to read the configuration: {error}"), hint)
-        })?;
-        if is_experiment(&text) {
-            let name = path.display();
-            let message = format!("failed to read the configuration {name}: it is an experiment");
-            return Err(Failure::usage(message, format!("run `warpwright experiment {name}`")));
+        let refused = |reason: String| refused_file(path, &reason);
+        let text = text_of(path)?;
+        if overrides.is_empty() {
+            let config = Self::of(&open(path, &text)?).map_err(refused)?;
+            return Ok((config, text));
         }
-        let refused = |reason: String| {
-            let message = format!("failed to read the configuration {}: {reason}", path.display());
-            Failure::usage(message, "docs/reference/configuration.md lists every key".to_owned())
-        };
-        let text = set::apply(&text, overrides).map_err(refused)?;
-        let config = match overrides {
-            [] => Self::parse(&text),
-            _ => Self::parse_generated(&text).map_err(|reason| format!("{reason} (with --set)")),
-        };
-        Ok((config.map_err(refused)?, text))
+        let table = open(path, &text)?.table().map_err(refused)?;
+        let table = set::apply(table, overrides).map_err(refused)?;
+        Self::of_table(&table).map_err(|reason| refused(format!("{reason} (with --set)")))
     }
 
-    /// Reads a person's text; errors name its lines.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::parse_from(text, Source::File)
+    /// Reads the keys and values of a configuration file, and checks them.
+    pub(crate) fn read_table(path: &Path) -> Result<Table, Failure> {
+        let refused = |reason: String| refused_file(path, &reason);
+        let text = text_of(path)?;
+        let document = open(path, &text)?;
+        Self::of(&document).map_err(refused)?;
+        document.table().map_err(refused)
     }
 
-    /// Reads a text that no person wrote: errors name no lines.
-    pub(crate) fn parse_generated(text: &str) -> Result<Self, String> {
-        Self::parse_from(text, Source::Generated)
+    /// Reads keys and values that the program put together: errors name no lines. Returns their text too.
+    pub(crate) fn of_table(table: &Table) -> Result<(Self, String), String> {
+        let text = toml::to_string(table).map_err(|error| error.to_string())?;
+        let config = Self::of(&Document::parse(&text, Source::Generated)?)?;
+        Ok((config, text))
     }
 
-    fn parse_from(text: &str, source: Source) -> Result<Self, String> {
-        if let Ok(table) = toml::from_str(text) {
-            keys::check(&table)?;
-        }
-        let config: Self = read_toml(text, source)?;
+    fn of(document: &Document<'_>) -> Result<Self, String> {
+        keys::check(document.root())?;
+        let config: Self = document.read()?;
         config.check()?;
         Ok(config)
     }
 
-    /// Checks the model's `config.json`, before anything starts. Returns the folder of an existing model. `folder` is
-    /// the configuration's.
-    pub(crate) fn check_model(&self, folder: &Path) -> Result<Option<PathBuf>, Failure> {
-        if let Some(model) = &self.model {
-            model.shape(folder).map_err(refused_model)?;
+    /// Finds the model that a run starts from and checks its `config.json`. A launch calls it once, before anything
+    /// starts. `folder` is the configuration's.
+    pub(crate) fn find_model(&self, folder: &Path) -> Result<InitialModel, Failure> {
+        match (&self.model, &self.pretrained) {
+            (Some(model), None) => {
+                let shape = model.shape(folder).map_err(refused_model)?;
+                Ok(InitialModel::Scratch { shape, pretokenizer: model.pretokenizer })
+            }
+            (None, Some(pretrained)) => {
+                Ok(InitialModel::Pretrained { path: pretrained.find(folder)? })
+            }
+            _ => Err(refused_model(ONE_MODEL)),
         }
-        self.pretrained.as_ref().map(|pretrained| pretrained.find(folder)).transpose()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -179,7 +185,7 @@ impl Config {
                 return Err("[pretrain] needs a [model] from scratch".to_owned());
             }
             (None, Some(pretrained)) => pretrained.check()?,
-            _ => return Err("give either [model], from scratch, or [pretrained]".to_owned()),
+            _ => return Err(ONE_MODEL.to_owned()),
         }
         for (name, stage) in [("single_turn", &self.single_turn), ("ppo", &self.ppo)] {
             if let Some(stage) = stage {
@@ -190,14 +196,32 @@ impl Config {
     }
 }
 
-/// Whether a text is an experiment's file.
-fn is_experiment(text: &str) -> bool {
-    let table = toml::from_str::<toml::Table>(text);
-    table.is_ok_and(|table| table.contains_key("arms") || table.contains_key("base"))
+fn text_of(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| {
+        let hint = "name a TOML file, e.g. configs/smoke-cpu.toml".to_owned();
+        Failure::usage(format!("failed to read the configuration: {error}"), hint)
+    })
+}
+
+/// Parses a configuration file's text. An experiment's file is refused.
+fn open<'t>(path: &Path, text: &'t str) -> Result<Document<'t>, Failure> {
+    let document =
+        Document::parse(text, Source::File).map_err(|reason| refused_file(path, &reason))?;
+    if document.has("arms") || document.has("base") {
+        let name = path.display();
+        let message = format!("failed to read the configuration {name}: it is an experiment");
+        return Err(Failure::usage(message, format!("run `warpwright experiment {name}`")));
+    }
+    Ok(document)
+}
+
+fn refused_file(path: &Path, reason: &str) -> Failure {
+    let message = format!("failed to read the configuration {}: {reason}", path.display());
+    Failure::usage(message, "docs/reference/configuration.md lists every key".to_owned())
 }
 
 /// The model's sizes cannot be used.
-pub(crate) fn refused_model(reason: impl std::fmt::Display) -> Failure {
+fn refused_model(reason: impl std::fmt::Display) -> Failure {
     let hint = "docs/reference/configuration.md lists the keys of [model]".to_owned();
     Failure::usage(format!("failed to use the model's sizes: {reason}"), hint)
 }
@@ -214,6 +238,26 @@ mod tests {
         let failure = Config::read(&path, &[]).unwrap_err();
         assert!(failure.message.contains("it is an experiment"), "{}", failure.message);
         assert!(failure.hint.unwrap().contains("warpwright experiment"));
+    }
+
+    #[test]
+    fn only_overrides_change_the_text() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/smoke-cpu.toml");
+        let written = fs::read_to_string(&path).unwrap();
+        assert_eq!(Config::read(&path, &[]).unwrap().1, written);
+        let (config, text) = Config::read(&path, &["max_turns=7".to_owned()]).unwrap();
+        assert_eq!(config.max_turns, 7);
+        let table: Table = toml::from_str(&text).unwrap();
+        assert_eq!(Config::of_table(&table).unwrap(), (config, text));
+    }
+
+    #[test]
+    fn oversized_number_hides_no_unknown_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(&path, "max_turns = 99999999999999999999\nmax_turn = 3\n").unwrap();
+        let failure = Config::read(&path, &[]).unwrap_err();
+        assert!(failure.message.contains("there is no key `max_turn`"), "{}", failure.message);
     }
 
     #[test]

@@ -17,16 +17,17 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use toml::{Table, Value};
 use warpwright_learn::engine::Engine;
+use warpwright_learn::quoted::shortened;
 
 use crate::failure::Failure;
+use crate::train::contents::Contents;
 
 const STATE: &str = "state.json";
-/// Limit on the keys that an error lists.
+/// Limit on the keys or files that an error lists.
 const MAX_LISTED: usize = 10;
-/// Longest value that an error quotes, characters.
-const MAX_QUOTED: usize = 60;
 
 /// The inputs that a run was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,13 +42,17 @@ pub(crate) struct Begun {
     pub(crate) seed: u64,
     /// `cpu` or `cuda:N`.
     pub(crate) devices: Vec<String>,
+    /// Hashes of the files that the configuration names by their folders.
+    pub(crate) contents: Contents,
 }
 
 impl Begun {
     /// Version of `train.json`.
-    pub(crate) const VERSION: u32 = 3;
+    pub(crate) const VERSION: u32 = 4;
+    /// The oldest version that is read. It has no `contents`.
+    const OLDEST: u32 = 3;
 
-    /// Reads the `train.json` of a run. One of another version is refused.
+    /// Reads the `train.json` of a run. One of an unsupported version is refused.
     pub(crate) fn read(out: &Path) -> Result<Self, Failure> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -55,12 +60,16 @@ impl Begun {
         }
         let path = out.join("train.json");
         let Versioned { version } = read_json(&path)?;
-        if version == Self::VERSION {
-            return read_json(&path);
+        match version {
+            Self::VERSION => return read_json(&path),
+            Self::OLDEST => return Self::migrate(&path),
+            _ => {}
         }
         let message = format!(
-            "failed to read the training run in {}: its format has version {version}, this program reads version {}",
+            "failed to read the training run in {}: its format has version {version}, this program reads versions \
+             {} to {}",
             out.display(),
+            Self::OLDEST,
             Self::VERSION
         );
         let hint = match version {
@@ -70,6 +79,14 @@ impl Begun {
             _ => "read it with a newer warpwright",
         };
         Err(Failure::record_version(message, hint.to_owned()))
+    }
+
+    /// Reads a `train.json` of version 3. Its run recorded no contents, so none are compared.
+    fn migrate(path: &Path) -> Result<Self, Failure> {
+        let mut fields: serde_json::Map<String, Json> = read_json(path)?;
+        fields.insert("contents".to_owned(), serde_json::json!({}));
+        let migrated = serde_json::from_value(Json::Object(fields));
+        migrated.map_err(|error| unreadable(path, &error.to_string()))
     }
 
     /// Starts a run in `out`, or checks that the run there was started with the same inputs.
@@ -93,8 +110,11 @@ impl Begun {
     /// How the inputs in `new` differ from these.
     fn differences(&self, new: &Self) -> Vec<String> {
         let mut told = Vec::new();
-        if let Some(changes) = changes(&self.config, &new.config) {
-            told.push(format!("the configuration differs{changes}"));
+        match changes(&self.config, &new.config) {
+            Some(changes) => told.push(format!("the configuration differs{changes}")),
+            // Another configuration or seed selects other files.
+            None if self.seed != new.seed => {}
+            None => told.extend(self.replaced(new)),
         }
         if self.tasks != new.tasks {
             told.push("its tasks differ".to_owned());
@@ -107,6 +127,20 @@ impl Begun {
             told.push(format!("--device differs: {old} -> {new}"));
         }
         told
+    }
+
+    /// The keys that name files whose content differs, each with its value and with these files.
+    fn replaced(&self, new: &Self) -> Vec<String> {
+        let values = values(&new.config).unwrap_or_default();
+        let one = |(key, files): (&str, Vec<String>)| {
+            let value = values.get(key).map_or("", String::as_str);
+            let files = match files[..] {
+                [] => String::new(),
+                _ => format!(": {}", listed(&files, "file")),
+            };
+            format!("the content of `{key}` {value} differs{files}")
+        };
+        self.contents.differences(&new.contents).into_iter().map(one).collect()
     }
 }
 
@@ -123,22 +157,28 @@ fn changes(old: &str, new: &str) -> Option<String> {
     }
     let shown = |value: Option<&String>| match value {
         None => "not set".to_owned(),
-        Some(text) if text.chars().count() > MAX_QUOTED => {
-            format!("{}...", text.chars().take(MAX_QUOTED).collect::<String>())
+        Some(text) => {
+            let (start, dots) = shortened(text);
+            format!("{start}{dots}")
         }
-        Some(text) => text.clone(),
     };
-    let one = |key: &&String| {
-        let (old, new) = (shown(old.get(*key)), shown(new.get(*key)));
+    let one = |key: &String| {
+        let (old, new) = (shown(old.get(key)), shown(new.get(key)));
         format!("`{key}` {old} -> {new}")
     };
-    let listed: Vec<String> = differing.iter().take(MAX_LISTED).map(one).collect();
-    let rest = match differing.len() - listed.len() {
+    let differing: Vec<String> = differing.into_iter().map(one).collect();
+    Some(format!(": {}", listed(&differing, "key")))
+}
+
+/// The first items, and the number of the others.
+fn listed(items: &[String], noun: &str) -> String {
+    let shown = &items[..items.len().min(MAX_LISTED)];
+    let rest = match items.len() - shown.len() {
         0 => String::new(),
-        1 => ", and 1 more key".to_owned(),
-        more => format!(", and {more} more keys"),
+        1 => format!(", and 1 more {noun}"),
+        more => format!(", and {more} more {noun}s"),
     };
-    Some(format!(": {}{rest}", listed.join(", ")))
+    format!("{}{rest}", shown.join(", "))
 }
 
 /// The values of a TOML text, as TOML, by their keys with all tables; `None` if it is not TOML. NaN
@@ -380,14 +420,15 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Fai
 }
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let broken = |reason: String| {
-        let hint =
-            "remove the stage's folder to repeat the stage, or start a new run with another --out";
-        let message = format!("failed to read {}: {reason}", path.display());
-        Failure::infrastructure(message, hint.to_owned())
-    };
-    let text = fs::read(path).map_err(|e| broken(e.to_string()))?;
-    serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))
+    let text = fs::read(path).map_err(|error| unreadable(path, &error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| unreadable(path, &error.to_string()))
+}
+
+fn unreadable(path: &Path, reason: &str) -> Failure {
+    let hint =
+        "remove the stage's folder to repeat the stage, or start a new run with another --out";
+    let message = format!("failed to read {}: {reason}", path.display());
+    Failure::infrastructure(message, hint.to_owned())
 }
 
 #[cfg(test)]

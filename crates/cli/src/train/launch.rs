@@ -11,13 +11,14 @@ use crate::engine::Host;
 use crate::failure::Failure;
 use crate::judging::JudgeHost;
 use crate::printer::Printer;
-use crate::train::config::{Config, Pretraining, refused_model};
+use crate::train::config::{Config, InitialModel, Pretraining};
+use crate::train::contents::{Contents, reads_sources};
 use crate::train::corpus;
 use crate::train::folder::Begun;
 use crate::train::rollout_workers::RolloutConfig;
-use crate::train::sources::Places;
+use crate::train::sources::{Places, Sources};
 use crate::train::stage::Stage;
-use crate::train::stages::Run;
+use crate::train::stages::{Run, derived_seed};
 use crate::train::verdicts::Verdicts;
 
 /// The inputs of a run.
@@ -44,7 +45,7 @@ pub(crate) struct Launch {
     held_out: Vec<Task>,
     /// Tasks for which stage pretrain writes kernels.
     written: Vec<Task>,
-    pretrained: Option<PathBuf>,
+    model: InitialModel,
 }
 
 /// The result of a run.
@@ -60,18 +61,17 @@ pub(crate) struct TrainOutcome {
 }
 
 impl Launch {
-    /// Checks the model and reads the tasks. Unusable inputs are refused before anything starts.
+    /// Finds the model and reads the tasks. Unusable inputs are refused before anything starts.
     pub(crate) fn prepare(plan: Plan, printer: Printer) -> Result<Self, Failure> {
         let Plan { config, folder, task_seed, .. } = &plan;
-        let pretrained = config.check_model(folder)?;
-        if let Some(model) = &config.model {
-            let shape = model.shape(folder).map_err(refused_model)?;
-            corpus::check_same_shape(&shape, &plan.out.join("model"))?;
+        let model = config.find_model(folder)?;
+        if let InitialModel::Scratch { shape, .. } = &model {
+            corpus::check_same_shape(shape, &plan.out.join("model"))?;
         }
         let (train, held_out) = config.tasks.read(folder, *task_seed, printer)?;
         let read = |pretrain: &Pretraining| pretrain.read(folder, *task_seed, &held_out, printer);
         let written = config.pretrain.as_ref().map(read).transpose()?.unwrap_or_default();
-        Ok(Self { plan, train, held_out, written, pretrained })
+        Ok(Self { plan, train, held_out, written, model })
     }
 
     /// Runs the stages that are not done yet.
@@ -90,14 +90,27 @@ impl Launch {
         let hashes =
             |tasks: &[Task]| tasks.iter().map(|task| task.hash.clone()).collect::<Vec<_>>();
         let tasks = [[hashes(&self.train), hashes(&self.written)].concat(), hashes(&self.held_out)];
-        let (config_text, folder_of) = (text.clone(), folder.clone());
-        let version = Begun::VERSION;
-        Begun { version, config: config_text, folder: folder_of, tasks, seed: *seed, devices }
-            .enter(out)?;
+        let sources = match &config.pretrain {
+            Some(pretrain) if reads_sources(out) => {
+                let seed = derived_seed(*seed, Stage::Pretrain.salt());
+                Sources::of(pretrain, &Places::of(&benches[0]), folder, seed)?
+            }
+            _ => None,
+        };
+        let begun = Begun {
+            version: Begun::VERSION,
+            config: text.clone(),
+            folder: folder.clone(),
+            tasks,
+            seed: *seed,
+            devices,
+            contents: Contents::of(config, out, &self.model, sources.as_ref())?,
+        };
+        begun.enter(out)?;
         printer.say(&format!("run: {}", out.display()));
 
-        if let Some(from) = &self.pretrained {
-            corpus::take_model(from, &config.sampling, &out.join("model"))?;
+        if let InitialModel::Pretrained { path } = &self.model {
+            corpus::take_model(path, &config.sampling, &out.join("model"))?;
         }
         let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
         let places = || -> Result<Vec<DeviceContext<'_>>, Failure> {
@@ -116,15 +129,14 @@ impl Launch {
         let run = Run {
             config,
             seed: *seed,
-            folder,
             out,
-            pretrained: self.pretrained.clone(),
+            model: &self.model,
             host,
             field: &field,
             afresh: &afresh,
             train: &self.train,
             written: &self.written,
-            places: Places::of(&benches[0]),
+            sources: sources.as_ref(),
             benches,
             held_out: &self.held_out,
             stop,

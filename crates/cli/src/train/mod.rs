@@ -3,6 +3,7 @@
 
 mod board;
 pub(crate) mod config;
+mod contents;
 pub(crate) mod corpus;
 pub(crate) mod dashboard;
 pub(crate) mod experiment;

@@ -24,7 +24,7 @@ use warpwright_record::tokens::Sequence;
 use warpwright_teacher::first_messages;
 
 use crate::failure::{Failure, chain};
-use crate::train::config::{Pretraining, refused_model};
+use crate::train::config::Pretraining;
 use crate::train::corpus::{self, Described, Shown};
 use crate::train::folder::{StageFolder, write_json};
 use crate::train::sources::Sources;
@@ -42,7 +42,7 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Statistics of the training texts.
 #[derive(Debug, Serialize)]
-struct Corpus {
+struct Corpus<'a> {
     tasks: usize,
     /// Numbers of tasks without kernels, by reason.
     without: BTreeMap<String, usize>,
@@ -50,7 +50,7 @@ struct Corpus {
     /// Number of kernels that are longer than the model's maximum sequence length.
     too_long: usize,
     kernel_tokens: usize,
-    sources: Option<Sources>,
+    sources: Option<&'a Sources>,
     source_tokens: usize,
 }
 
@@ -58,8 +58,7 @@ impl Run<'_, '_> {
     pub(super) fn pretrain(&self, folder: &StageFolder) -> Result<(), Failure> {
         let Some(pretrain) = &self.config.pretrain else { return Ok(()) };
         let (kernels, without) = self.kernels(pretrain)?;
-        let sources = self.sources(pretrain)?;
-        self.tokenize_by(&kernels, sources.as_ref())?;
+        self.tokenize_by(&kernels)?;
         let read = Tokenizer::load(&self.tokenizer());
         let tokenizer = read.map_err(|error| Failure::infrastructure(chain(&error), None))?;
         let positions = Described::read(&self.out.join("model"))?.positions(None);
@@ -69,7 +68,7 @@ impl Run<'_, '_> {
         let written = told.len();
         told.retain(|episode| length(episode) <= positions);
         let too_long = written - told.len();
-        let texts = sources.as_ref().map_or(&[][..], |sources| &sources.texts);
+        let texts = self.sources.map_or(&[][..], |sources| &sources.texts);
         let pieces = parallel_map(texts, |text| pieces(&dialogue, text, positions));
         let source_tokens = pieces.iter().map(length).sum();
         if let Some(share) = pretrain.max_kernel_share {
@@ -83,7 +82,7 @@ impl Run<'_, '_> {
             too_long,
             kernel_tokens: told.iter().map(length).sum(),
             source_tokens,
-            sources,
+            sources: self.sources,
         };
         self.tell(&corpus);
         write_json(&folder.path.join(CORPUS), &corpus)?;
@@ -161,21 +160,10 @@ impl Run<'_, '_> {
         Ok((kernels, without))
     }
 
-    fn sources(&self, pretrain: &Pretraining) -> Result<Option<Sources>, Failure> {
-        if pretrain.sources.is_empty() {
-            return Ok(None);
-        }
-        let most = (pretrain.max_source_mib * f64::from(1 << 20)) as usize;
-        let seed = self.seed(Stage::Pretrain.salt());
-        Sources::read(&pretrain.sources, &self.places, self.folder, most, seed).map(Some)
-    }
-
-    /// Trains the run's tokenizer if it has none: on these texts and on the demonstrations, up to a
-    /// limit of each.
-    fn tokenize_by(&self, kernels: &[Shown], sources: Option<&Sources>) -> Result<(), Failure> {
-        let Some(model) = self.config.model.as_ref().filter(|_| !self.tokenizer().exists()) else {
-            return Ok(());
-        };
+    /// Trains the run's tokenizer if it has none: on the demonstrations, these kernels and the source
+    /// code, up to a limit of each.
+    fn tokenize_by(&self, kernels: &[Shown]) -> Result<(), Failure> {
+        let Some(shape) = self.untokenized() else { return Ok(()) };
         let mut texts = Vec::new();
         if self.config.demos.is_some() {
             let path = self.stage_folder(Stage::Demos)?.path.join("record");
@@ -184,13 +172,12 @@ impl Run<'_, '_> {
             texts.extend(up_to(shown.iter().flat_map(Shown::texts)));
         }
         texts.extend(up_to(kernels.iter().flat_map(Shown::texts)));
-        texts.extend(up_to(sources.into_iter().flat_map(|s| s.texts.iter().cloned())));
+        texts.extend(up_to(self.sources.into_iter().flat_map(|s| s.texts.iter().cloned())));
         self.printer.say("pretrain: training the tokenizer");
-        let shape = (model.shape(self.folder).map_err(refused_model)?, model.pretokenizer);
         corpus::begin_model(&texts, shape, &self.config.sampling, &self.out.join("model"))
     }
 
-    fn tell(&self, corpus: &Corpus) {
+    fn tell(&self, corpus: &Corpus<'_>) {
         self.printer.say(&format!(
             "pretrain: {} kernels for {} tasks, {} tokens; {} tokens of source code",
             corpus.kernels, corpus.tasks, corpus.kernel_tokens, corpus.source_tokens

@@ -12,6 +12,7 @@ use warpwright_record::blob::BlobHash;
 use crate::failure::Failure;
 use crate::judging::JudgeHost;
 use crate::python;
+use crate::train::config::Pretraining;
 
 /// Extensions of the files that are read.
 const KINDS: [&str; 9] = ["py", "h", "hpp", "hh", "cuh", "cu", "c", "cc", "cpp"];
@@ -30,15 +31,30 @@ pub(crate) struct Sources {
     pub(crate) files: usize,
     pub(crate) bytes: usize,
     /// Hash of all texts, concatenated.
-    pub(crate) hash: String,
+    pub(crate) hash: BlobHash,
     #[serde(skip)]
     pub(crate) texts: Vec<String>,
 }
 
 impl Sources {
+    /// Reads the source code of stage pretrain; `None` if it has none. `base` is the configuration's
+    /// folder.
+    pub(crate) fn of(
+        pretrain: &Pretraining,
+        places: &Places,
+        base: &Path,
+        seed: u64,
+    ) -> Result<Option<Self>, Failure> {
+        if pretrain.sources.is_empty() {
+            return Ok(None);
+        }
+        let most_bytes = (pretrain.max_source_mib * f64::from(1 << 20)) as usize;
+        Self::read(&pretrain.sources, places, base, most_bytes, seed).map(Some)
+    }
+
     /// Reads files below the folders, in an order shuffled by the seed, until the limit in bytes is
     /// reached.
-    pub(crate) fn read(
+    fn read(
         named: &[PathBuf],
         places: &Places,
         base: &Path,
@@ -57,9 +73,9 @@ impl Sources {
         files.sort();
         files.dedup();
         files.shuffle(&mut StdRng::seed_from_u64(seed));
-        let mut sources = Self { files: 0, bytes: 0, hash: String::new(), texts: Vec::new() };
+        let (mut bytes, mut texts) = (0, Vec::new());
         for file in files {
-            if sources.bytes >= most_bytes {
+            if bytes >= most_bytes {
                 break;
             }
             let text = match fs::read_to_string(&file) {
@@ -68,12 +84,11 @@ impl Sources {
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 Err(error) => return Err(Failure::io("read source code", &error)),
             };
-            sources.files += 1;
-            sources.bytes += text.len();
-            sources.texts.push(text);
+            bytes += text.len();
+            texts.push(text);
         }
-        sources.hash = BlobHash::of(sources.texts.concat().as_bytes()).to_string();
-        Ok(sources)
+        let hash = BlobHash::of(texts.concat().as_bytes());
+        Ok(Self { files: texts.len(), bytes, hash, texts })
     }
 }
 

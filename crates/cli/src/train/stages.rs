@@ -9,12 +9,13 @@ use std::time::Instant;
 use serde::Serialize;
 use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_judge::Used;
+use warpwright_learn::model_config::ModelConfig;
 use warpwright_learn::online::{Play, Rollouts, State};
 use warpwright_learn::outcome;
 use warpwright_learn::remote::RemoteError;
 use warpwright_learn::run_monitor::first_and_last;
 use warpwright_learn::update::UpdateError;
-use warpwright_native::{Dialogue, Native, SamplingConfig};
+use warpwright_native::{Dialogue, Native, Pretokenizer, SamplingConfig};
 use warpwright_record::event::Outcome;
 use warpwright_record::history::Episode;
 use warpwright_report::evaluation::gap::Gap;
@@ -30,14 +31,14 @@ use crate::failure::{Failure, chain};
 use crate::judging::JudgeHost;
 use crate::printer::Printer;
 use crate::train::board::Board;
-use crate::train::config::{BaselinePolicy, Config, Pretrained};
+use crate::train::config::{BaselinePolicy, Config, InitialModel, Pretrained};
 use crate::train::corpus::Described;
 use crate::train::figures::Figure;
 use crate::train::folder::StageFolder;
 use crate::train::progress::Progress;
 use crate::train::report;
 use crate::train::rollout_workers::{Make, RolloutConfig, RolloutWorkers};
-use crate::train::sources::Places;
+use crate::train::sources::Sources;
 use crate::train::stage::Stage;
 
 /// Limit on the messages of a policy without weights: more than the versions that it can write.
@@ -47,11 +48,8 @@ const BASELINE_TURNS: u32 = 4000;
 pub(crate) struct Run<'a, 'f> {
     pub(crate) config: &'a Config,
     pub(crate) seed: u64,
-    /// The configuration's folder.
-    pub(crate) folder: &'a Path,
     pub(crate) out: &'a Path,
-    /// Folder of the pretrained model; `None` for a model from scratch.
-    pub(crate) pretrained: Option<PathBuf>,
+    pub(crate) model: &'a InitialModel,
     pub(crate) host: Host<'a>,
     /// Rollout settings with the verdict cache.
     pub(crate) field: &'a RolloutConfig<'f>,
@@ -61,8 +59,8 @@ pub(crate) struct Run<'a, 'f> {
     pub(crate) held_out: &'a [Task],
     /// Tasks for which stage pretrain writes kernels.
     pub(crate) written: &'a [Task],
-    /// Folders of source code.
-    pub(crate) places: Places,
+    /// Source code of stage pretrain; `None` if it has none, or if the stage is done.
+    pub(crate) sources: Option<&'a Sources>,
     /// The devices of the judge and the engine.
     pub(crate) benches: &'a [JudgeHost],
     pub(crate) stop: &'a AtomicBool,
@@ -131,11 +129,21 @@ impl Run<'_, '_> {
 
     /// A distinct seed per use.
     pub(super) fn seed(&self, of: u64) -> u64 {
-        self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ of.wrapping_mul(0xD134_2543_DE82_EF95)
+        derived_seed(self.seed, of)
     }
 
     pub(super) fn tokenizer(&self) -> PathBuf {
         self.out.join("model/tokenizer.json")
+    }
+
+    /// The sizes of a model from scratch that has no tokenizer yet.
+    pub(super) fn untokenized(&self) -> Option<(ModelConfig, Pretokenizer)> {
+        match self.model {
+            InitialModel::Scratch { shape, pretokenizer } if !self.tokenizer().exists() => {
+                Some((shape.clone(), *pretokenizer))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn dialogue(&self) -> Result<Arc<dyn Dialogue>, Failure> {
@@ -156,8 +164,8 @@ impl Run<'_, '_> {
                 return Ok(Weights::Checkpoint(checkpoint));
             }
         }
-        if let Some(pretrained) = &self.pretrained {
-            return Ok(Weights::Checkpoint(pretrained.clone()));
+        if let InitialModel::Pretrained { path } = self.model {
+            return Ok(Weights::Checkpoint(path.clone()));
         }
         Ok(Weights::Initial(self.out.join("model/config.json"), self.seed(1)))
     }
@@ -331,7 +339,9 @@ impl Run<'_, '_> {
         let mut arms = BTreeMap::new();
         let trained = Stage::ALL.into_iter().filter(|s| s.trains() && *s != Stage::Value);
         let mut policies: Vec<(&str, PathBuf)> = Vec::new();
-        policies.extend(self.pretrained.iter().map(|folder| ("base", folder.clone())));
+        if let InitialModel::Pretrained { path } = self.model {
+            policies.push(("base", path.clone()));
+        }
         for stage in trained {
             policies.push((stage.name(), self.stage_folder(stage)?.checkpoint()));
         }
@@ -424,6 +434,11 @@ impl Run<'_, '_> {
         }
         Ok(None)
     }
+}
+
+/// A distinct seed per use `of` a run's seed.
+pub(crate) fn derived_seed(run: u64, of: u64) -> u64 {
+    run.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ of.wrapping_mul(0xD134_2543_DE82_EF95)
 }
 
 pub(super) fn not_updated(

@@ -16,7 +16,7 @@ use warpwright_record::reader::RunReader;
 
 use crate::engine::{Engine, Shared};
 use crate::failure::Failure;
-use crate::train::config::{Config, Fitting, refused_model};
+use crate::train::config::{Config, Fitting};
 use crate::train::corpus::{self, Described, Shown};
 use crate::train::figures;
 use crate::train::folder::StageFolder;
@@ -33,12 +33,11 @@ struct Fitted {
 impl Run<'_, '_> {
     pub(super) fn sft(&self, folder: &StageFolder) -> Result<(), Failure> {
         let reader = RunReader::open(&self.stage_folder(Stage::Demos)?.path.join("record"))?;
-        let Config { model, sft: Some(fitting), sampling, .. } = self.config else { return Ok(()) };
+        let Config { sft: Some(fitting), sampling, .. } = self.config else { return Ok(()) };
         let place = &self.field.places[0];
         let shown = corpus::shown(&reader, &place.facts, &place.skill)?;
-        if let Some(model) = model.as_ref().filter(|_| !self.tokenizer().exists()) {
+        if let Some(shape) = self.untokenized() {
             let texts: Vec<String> = shown.iter().flat_map(Shown::texts).collect();
-            let shape = (model.shape(self.folder).map_err(refused_model)?, model.pretokenizer);
             corpus::begin_model(&texts, shape, sampling, &self.out.join("model"))?;
         }
         let dialogue = self.dialogue()?;

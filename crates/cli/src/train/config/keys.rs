@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use toml::{Table, Value};
+use toml::de::{DeTable, DeValue};
 
 use self::answers::answer;
-pub(crate) use self::schema::{Key, all, choices, resolve, type_name};
+pub(crate) use self::schema::{Key, all};
 
 mod answers;
 mod nearest;
@@ -14,7 +14,7 @@ mod schema;
 mod verl;
 
 /// Refuses keys that do not exist, and names those that were probably meant.
-pub(crate) fn check(table: &Table) -> Result<(), String> {
+pub(crate) fn check(table: &DeTable<'_>) -> Result<(), String> {
     let keys = all();
     let known: BTreeMap<&str, &Key> = keys.iter().map(|key| (key.path.as_str(), key)).collect();
     let mut unknown = Vec::new();
@@ -25,15 +25,16 @@ pub(crate) fn check(table: &Table) -> Result<(), String> {
 }
 
 /// Adds the keys that do not exist.
-fn look(table: &Table, path: &str, known: &BTreeMap<&str, &Key>, unknown: &mut Vec<String>) {
+fn look(table: &DeTable<'_>, path: &str, known: &BTreeMap<&str, &Key>, unknown: &mut Vec<String>) {
     for (name, value) in table {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match (known.get(path.as_str()), value) {
-            (Some(key), Value::Table(inner)) if key.is_table => {
+        let name: &str = name.get_ref();
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match (known.get(path.as_str()), value.get_ref()) {
+            (Some(key), DeValue::Table(inner)) if key.is_table => {
                 look(inner, &path, known, unknown);
             }
             // The whole path of a key that another program has says most. verl has a table `reward`.
-            (_, Value::Table(inner)) if verl::is_foreign(&path) => {
+            (_, DeValue::Table(inner)) if verl::is_foreign(&path) => {
                 leaves(inner, &path, unknown);
             }
             (Some(_), _) => {}
@@ -42,11 +43,11 @@ fn look(table: &Table, path: &str, known: &BTreeMap<&str, &Key>, unknown: &mut V
     }
 }
 
-fn leaves(table: &Table, path: &str, found: &mut Vec<String>) {
+fn leaves(table: &DeTable<'_>, path: &str, found: &mut Vec<String>) {
     for (name, value) in table {
         let path = format!("{path}.{name}");
-        match value {
-            Value::Table(inner) => leaves(inner, &path, found),
+        match value.get_ref() {
+            DeValue::Table(inner) => leaves(inner, &path, found),
             _ => found.push(path),
         }
     }
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> String {
-        check(&toml::from_str(text).unwrap()).unwrap_err()
+        check(DeTable::parse(text).unwrap().get_ref()).unwrap_err()
     }
 
     #[test]
@@ -142,7 +143,8 @@ mod tests {
             }
             count += 1;
             let mut unknown = Vec::new();
-            look(&table_of(path), "", &known, &mut unknown);
+            let text = format!("{path} = 1");
+            look(DeTable::parse(&text).unwrap().get_ref(), "", &known, &mut unknown);
             assert!(unknown.is_empty() || unknown == [path], "{path}: {unknown:?}");
             if unknown.is_empty() {
                 continue;
@@ -157,17 +159,6 @@ mod tests {
             }
         }
         assert!(count > 100, "{count}");
-    }
-
-    /// A configuration with one key.
-    fn table_of(path: &str) -> Table {
-        let mut parts = path.rsplit('.');
-        let last = parts.next().unwrap();
-        let mut table = Table::from_iter([(last.to_owned(), Value::Integer(1))]);
-        for part in parts {
-            table = Table::from_iter([(part.to_owned(), Value::Table(table))]);
-        }
-        table
     }
 
     #[test]

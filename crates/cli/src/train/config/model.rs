@@ -151,6 +151,23 @@ pub(crate) struct Pretrained {
     pub(crate) lora_alpha: Option<f64>,
 }
 
+/// The model that a run starts from, found and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum InitialModel {
+    /// A model from scratch.
+    Scratch {
+        /// Its sizes; its tokenizer may have a smaller vocabulary.
+        shape: ModelConfig,
+        /// How its tokenizer splits texts.
+        pretokenizer: Pretokenizer,
+    },
+    /// An existing model.
+    Pretrained {
+        /// Its folder, absolute.
+        path: PathBuf,
+    },
+}
+
 impl Pretrained {
     /// The adapters to train instead of the model.
     pub(crate) fn adapters(&self) -> Option<Adapters> {

@@ -1,190 +1,33 @@
-//! Reads a TOML file into a type. The values are first checked against the type's JSON schema: an error names the key,
-//! the value and the expected type in TOML's terms.
+//! Checks the values of a TOML document against the JSON schema of a type: an error names the key, the value and the
+//! expected type in TOML's terms.
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use warpwright_learn::quoted;
 
-use super::keys::{choices, resolve, type_name};
+use super::kind::{Kind, required, resolve};
 
-/// Longest string that an error quotes, characters.
-const MAX_QUOTED: usize = 60;
-
-/// Where a text comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A person's file: errors name its lines.
-    File,
-    /// A text that no person wrote, such as a file with overrides: errors name no lines.
-    Generated,
-}
-
-impl Source {
-    /// The sentence, with the line of a byte position.
-    fn at(self, text: &str, position: Option<usize>, sentence: &str) -> String {
-        match position.and_then(|position| text.get(..position)) {
-            Some(before) if self == Self::File => {
-                format!("line {}: {sentence}", before.matches('\n').count() + 1)
-            }
-            _ => sentence.to_owned(),
-        }
-    }
-}
-
-/// Reads a text. All values of a wrong type are listed; unknown keys are left to the type.
-pub(crate) fn read<T: DeserializeOwned + JsonSchema>(
-    text: &str,
-    source: Source,
-) -> Result<T, String> {
-    // A syntax error shows its line.
-    let document = DeTable::parse(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+/// All values of a wrong type and all missing keys: their byte position, where there is one, and a sentence. Unknown
+/// keys are no fault.
+pub(super) fn faults<T: JsonSchema>(table: &DeTable<'_>) -> Vec<(Option<usize>, String)> {
     let schema = schemars::schema_for!(T).to_value();
     let mut check = Check { root: &schema, faults: Vec::new() };
-    check.table(&schema, "", None, document.get_ref());
+    check.table(&schema, "", None, table);
     check.faults.sort_by_key(|(position, _)| *position);
-    if !check.faults.is_empty() {
-        let faults = check.faults.iter();
-        let told: Vec<String> =
-            faults.map(|(position, sentence)| source.at(text, *position, sentence)).collect();
-        return Err(told.join("; "));
-    }
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        source.at(text, error.span().map(|span| span.start), &plain(error.message()))
-    })
-}
-
-/// A message of the deserializer without words of Rust.
-fn plain(message: &str) -> String {
-    if let Some(rest) = message.strip_prefix("unknown field ") {
-        return match rest.split_once(", expected ") {
-            Some((name, known)) => {
-                let known = known.trim_start_matches("one of ");
-                format!("there is no key {name}; the keys are {known}")
-            }
-            None => format!("there is no key {rest}"),
-        };
-    }
-    match message.strip_prefix("missing field ") {
-        Some(name) => format!("the key {name} is missing"),
-        None => message.to_owned(),
-    }
-}
-
-/// The values that a schema allows.
-enum Kind<'s> {
-    Choice(Vec<&'s str>),
-    Table,
-    /// A list of fixed length, with the schema of each entry.
-    Tuple(&'s [Json]),
-    List(&'s Json),
-    Integer {
-        min: i128,
-        max: i128,
-    },
-    Number,
-    String,
-    Boolean,
-    Any,
-}
-
-impl<'s> Kind<'s> {
-    fn of(root: &'s Json, schema: &'s Json) -> Self {
-        let schema = resolve(root, schema);
-        let choices = choices(schema);
-        if !choices.is_empty() {
-            return Self::Choice(choices);
-        }
-        match type_name(schema) {
-            "object" => Self::Table,
-            "array" => match (schema.get("prefixItems").and_then(Json::as_array), &schema["items"])
-            {
-                (Some(entries), _) => Self::Tuple(entries),
-                (None, entry) => Self::List(entry),
-            },
-            "integer" => {
-                let bound = |name: &str| schema.get(name).and_then(Json::as_i64).map(i128::from);
-                // TOML's integers have 64 bits.
-                let max = match schema.get("format").and_then(Json::as_str) {
-                    Some("uint32") => i128::from(u32::MAX),
-                    Some("int32") => i128::from(i32::MAX),
-                    _ => i128::from(i64::MAX),
-                };
-                let min = bound("minimum").unwrap_or(i128::from(i64::MIN));
-                Self::Integer { min, max: bound("maximum").unwrap_or(max) }
-            }
-            "number" => Self::Number,
-            "string" => Self::String,
-            "boolean" => Self::Boolean,
-            _ => Self::Any,
-        }
-    }
-
-    /// The allowed values, for people.
-    fn expected(&self, root: &Json) -> String {
-        match self {
-            Self::Choice(choices) => one_of(choices),
-            Self::Table => "a table".to_owned(),
-            Self::Tuple(entries) => {
-                let count = match entries.len() {
-                    2 => "two".to_owned(),
-                    3 => "three".to_owned(),
-                    count => count.to_string(),
-                };
-                let entry = entries.first().map_or(Kind::Any, |entry| Kind::of(root, entry));
-                format!("a list of {count} {}", entry.plural())
-            }
-            Self::List(entry) => match Kind::of(root, entry) {
-                Kind::Choice(choices) => format!("a list; each entry is {}", one_of(&choices)),
-                entry => format!("a list of {}", entry.plural()),
-            },
-            Self::Integer { min, .. } if *min > i128::from(i64::MIN) => {
-                format!("a whole number of at least {min}")
-            }
-            Self::Integer { .. } => "a whole number".to_owned(),
-            Self::Number => "a number".to_owned(),
-            Self::String => "a string".to_owned(),
-            Self::Boolean => "`true` or `false`".to_owned(),
-            Self::Any => "a value".to_owned(),
-        }
-    }
-
-    fn plural(&self) -> &'static str {
-        match self {
-            Self::Table => "tables",
-            Self::Tuple(_) | Self::List(_) => "lists",
-            Self::Integer { .. } => "whole numbers",
-            Self::Number => "numbers",
-            Self::String | Self::Choice(_) => "strings",
-            Self::Boolean => "`true` or `false`",
-            Self::Any => "values",
-        }
-    }
-}
-
-fn one_of(choices: &[&str]) -> String {
-    let all: Vec<String> = choices.iter().map(|choice| format!("\"{choice}\"")).collect();
-    if let [only] = &all[..] { only.clone() } else { format!("one of {}", all.join(", ")) }
+    check.faults
 }
 
 /// A value in an error.
 fn found(value: &DeValue<'_>) -> String {
     match value {
-        DeValue::String(text) if text.chars().count() > MAX_QUOTED => {
-            let text: String = text.chars().take(MAX_QUOTED).collect();
-            format!("the string {text:?}...")
-        }
-        DeValue::String(text) => format!("the string {text:?}"),
+        DeValue::String(text) => quoted::string(text),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.to_string(),
         DeValue::Boolean(value) => format!("`{value}`"),
         DeValue::Datetime(date) => format!("the date {date}"),
-        DeValue::Array(list) => match list.len() {
-            0 => "an empty list".to_owned(),
-            1 => "a list of one value".to_owned(),
-            count => format!("a list of {count} values"),
-        },
+        DeValue::Array(list) => quoted::list(list.len()),
         DeValue::Table(_) => "a table".to_owned(),
     }
 }
@@ -208,8 +51,7 @@ impl Check<'_> {
                 self.value(property, &of(name), None, value);
             }
         }
-        let required = schema["required"].as_array().into_iter().flatten();
-        for name in required.filter_map(Json::as_str).filter(|name| !table.contains_key(*name)) {
+        for name in required(schema).filter(|name| !table.contains_key(*name)) {
             let expected = Kind::of(self.root, &schema["properties"][name]).expected(self.root);
             let sentence = format!("`{}` is missing; it must be {expected}", of(name));
             self.faults.push((at, sentence));
@@ -291,13 +133,17 @@ impl Check<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::train::config::Config;
+    use crate::train::config::document::{Document, Source};
 
     const TASKS: &str = "[tasks]\ntrain = [\"a.py\"]\n";
 
+    fn read(text: &str, source: Source) -> Result<Config, String> {
+        Document::parse(text, source)?.read()
+    }
+
     fn refused(text: &str, source: Source) -> String {
-        let told = read::<Config>(text, source).unwrap_err();
+        let told = read(text, source).unwrap_err();
         for word in ["usize", "u32", "i64", "f64", "tuple", "variant", "field", "invalid type"] {
             assert!(!told.contains(word), "{word}: {told}");
         }
@@ -380,35 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn syntax_error_shows_its_line() {
-        let error = refused("max_turns = \n", Source::File);
-        assert!(error.contains("line 1") && !error.ends_with('\n'), "{error}");
-    }
-
-    #[test]
     fn valid_values_of_every_kind_are_accepted() {
         let text = format!(
             "profile = \"as-run\"\nmax_turns = 3\n{TASKS}\
              [sft]\nlr = 1\ntotal_epochs = 1\nadam_betas = [0, 0.9]\n\
              [sampling]\ntemperature = inf\n[engine]\ncuda_graphs = false\nnum_gpus = 0x2\n"
         );
-        let config: Config = read(&text, Source::File).unwrap();
+        let config = read(&text, Source::File).unwrap();
         assert_eq!((config.max_turns, config.engine.num_gpus), (3, Some(2)));
-    }
-
-    #[test]
-    fn deserializer_messages_contain_no_rust_terms() {
-        let cases = [
-            (
-                "unknown field `a`, expected one of `b`, `c`",
-                "there is no key `a`; the keys are `b`, `c`",
-            ),
-            ("unknown field `a`, expected `b`", "there is no key `a`; the keys are `b`"),
-            ("missing field `a`", "the key `a` is missing"),
-            ("duplicate key", "duplicate key"),
-        ];
-        for (message, told) in cases {
-            assert_eq!(plain(message), told);
-        }
     }
 }

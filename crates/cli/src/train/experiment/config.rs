@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use warpwright_learn::collapse::Collapse;
 
 use crate::failure::Failure;
-use crate::train::config::{Config, Source, read_toml};
+use crate::train::config::{Config, Document, Source};
 use crate::train::stage::Stage;
 
 /// Keys of a training configuration, of any type.
@@ -82,7 +82,7 @@ impl Experiment {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let experiment = Self::parse(path)?;
         // Arms have the base's model: `differs` refuses others.
-        experiment.base.config.check_model(&experiment.folder)?;
+        experiment.base.config.find_model(&experiment.folder)?;
         Ok(experiment)
     }
 
@@ -96,17 +96,17 @@ impl Experiment {
             let hint = "name a TOML file, e.g. configs/experiments/critic-cpu.toml".to_owned();
             Failure::usage(format!("failed to read the experiment: {error}"), hint)
         })?;
-        if is_training(&text) {
+        let document = Document::parse(&text, Source::File).map_err(refused)?;
+        if is_training(&document) {
             let name = path.display();
             let message =
                 format!("failed to read the experiment {name}: it is a training configuration");
             return Err(Failure::usage(message, format!("run `warpwright train run {name}`")));
         }
-        let written: Written = read_toml(&text, Source::File).map_err(refused)?;
+        let written: Written = document.read().map_err(refused)?;
         let base = path.parent().unwrap_or(Path::new(".")).join(&written.base);
-        let (_, text) = Config::read(&base, &[])?;
+        let table = Config::read_table(&base)?;
         let folder = base.parent().unwrap_or(Path::new(".")).to_owned();
-        let table: Table = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
         Self::of(&written, table, folder).map_err(refused)
     }
 
@@ -162,8 +162,8 @@ impl Experiment {
 
 impl Variant {
     fn of(table: &Table) -> Result<Self, String> {
-        let text = toml::to_string(table).map_err(|error| error.to_string())?;
-        Ok(Self { config: Config::parse_generated(&text)?, text, table: table.clone() })
+        let (config, text) = Config::of_table(table)?;
+        Ok(Self { config, text, table: table.clone() })
     }
 
     /// Its stages after the shared ones.
@@ -194,11 +194,9 @@ impl Variant {
     }
 }
 
-/// Whether a text is a training configuration.
-fn is_training(text: &str) -> bool {
-    let has = |table: &Table, key: &str| table.contains_key(key);
-    toml::from_str::<Table>(text)
-        .is_ok_and(|table| has(&table, "tasks") && !has(&table, "arms") && !has(&table, "base"))
+/// Whether a file is a training configuration.
+fn is_training(document: &Document<'_>) -> bool {
+    document.has("tasks") && !document.has("arms") && !document.has("base")
 }
 
 /// The shared stages: the first ones of the base.
@@ -244,7 +242,7 @@ mod tests {
         [ppo]\ntotal_training_steps = 2\ntrain_batch_size = 1\nrollout_n = 2\nlr = 1e-3\n";
 
     fn read(rest: &str) -> Result<Experiment, String> {
-        let written: Written = read_toml(rest, Source::File)?;
+        let written: Written = Document::parse(rest, Source::File)?.read()?;
         Experiment::of(&written, toml::from_str(BASE).unwrap(), PathBuf::new())
     }
 

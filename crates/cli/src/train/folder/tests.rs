@@ -1,5 +1,7 @@
 //! Interrupted saves of a stage's folder, and runs started with other inputs.
 
+use warpwright_record::blob::BlobHash;
+
 use super::*;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +102,7 @@ fn run_with_other_inputs_is_refused() {
         tasks: [vec!["1".to_owned()], vec![]],
         seed,
         devices: vec![device.to_owned()],
+        contents: Contents::default(),
     };
     let config = "max_turns = 8\n[ppo]\nlr = 1e-3\n";
     begun(config, 1, "cpu").enter(out.path()).unwrap();
@@ -126,6 +129,58 @@ fn run_with_other_inputs_is_refused() {
     }
 }
 
+fn begun_with(config: &str, contents: Contents) -> Begun {
+    let (version, folder, tasks) = (Begun::VERSION, PathBuf::from("."), [vec![], vec![]]);
+    Begun { version, config: config.to_owned(), folder, tasks, seed: 1, devices: vec![], contents }
+}
+
+#[test]
+fn run_with_replaced_files_is_refused() {
+    let config = "pretrained.path = \"chat\"\npretrain.sources = [\"code\"]\n";
+    let contents = |weights: &[u8], sources: &[u8]| Contents {
+        pretrained: Some([("model.safetensors".to_owned(), BlobHash::of(weights))].into()),
+        sources: Some(BlobHash::of(sources)),
+    };
+    let out = tempfile::tempdir().unwrap();
+    let enter = |contents| begun_with(config, contents).enter(out.path());
+    enter(contents(b"1", b"2")).unwrap();
+    enter(contents(b"1", b"2")).unwrap();
+    for (replaced, told) in [
+        (
+            contents(b"0", b"2"),
+            "the content of `pretrained.path` \"chat\" differs: model.safetensors",
+        ),
+        (contents(b"1", b"0"), "the content of `pretrain.sources` [\"code\"] differs"),
+    ] {
+        let failure = enter(replaced).unwrap_err();
+        assert_eq!(failure.code, crate::exit::USAGE);
+        assert!(failure.message.ends_with(told), "{}", failure.message);
+        assert!(failure.hint.unwrap().contains("restore what differs"));
+    }
+    // The run no longer reads the files.
+    enter(Contents::default()).unwrap();
+    // Another configuration names other files: only the key is told.
+    let failure = begun_with("a = 1", contents(b"0", b"0")).enter(out.path()).unwrap_err();
+    assert!(!failure.message.contains("content"), "{}", failure.message);
+}
+
+#[test]
+fn only_format_version_3_may_lack_contents() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("train.json");
+    let sources = Some(BlobHash::of(b"1"));
+    let begun = begun_with("", Contents { sources, ..Contents::default() });
+    let mut json = serde_json::to_value(&begun).unwrap();
+    json.as_object_mut().unwrap().remove("contents");
+    write_json(&path, &json).unwrap();
+    let failure = Begun::read(out.path()).unwrap_err();
+    assert!(failure.message.contains("missing field `contents`"), "{}", failure.message);
+    json["version"] = 3.into();
+    write_json(&path, &json).unwrap();
+    assert_eq!(Begun::read(out.path()).unwrap().contents, Contents::default());
+    begun.enter(out.path()).unwrap();
+}
+
 #[test]
 fn long_list_of_changed_keys_is_cut() {
     let text = |value: usize| {
@@ -142,7 +197,7 @@ fn long_list_of_changed_keys_is_cut() {
 #[test]
 fn run_of_another_format_version_is_refused() {
     let out = tempfile::tempdir().unwrap();
-    let (own, old) = (Begun::VERSION, Begun::VERSION - 1);
+    let (own, old) = (Begun::VERSION, Begun::OLDEST - 1);
     for (version, cure) in [(old, "the program that wrote it"), (own + 1, "a newer warpwright")] {
         let text = format!("{{\"version\": {version}, \"speech\": {{}}}}");
         fs::write(out.path().join("train.json"), text).unwrap();
