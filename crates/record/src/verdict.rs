@@ -2,16 +2,18 @@
 //! reward. It is produced by the judge alone; nothing here is taken from a candidate's own word
 //! except texts, which are capped and marked as such.
 
+mod baselines;
+
 use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::baselines::{BASELINES, Speedup, Times};
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
 use crate::inputs::InputFamily;
-use crate::interval::Interval;
 
 /// Version of the serialised form and of the rules by which it came about. A reader refuses a newer
 /// one; an older one is shown and marked, and never reused: 1 was paid to candidates that computed
@@ -155,57 +157,6 @@ pub struct Verdict {
     pub seconds: PhaseSeconds,
     /// Where and under what this was measured.
     pub fingerprint: Fingerprint,
-}
-
-/// Milliseconds per call, each a median with its interval; `None` where not measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Times {
-    /// The candidate.
-    pub candidate: Option<Interval>,
-    /// PyTorch eager.
-    pub eager: Option<Interval>,
-    /// `torch.compile`, default mode.
-    pub compile: Option<Interval>,
-    /// `torch.compile`, `reduce-overhead` (CUDA graphs); GPU only.
-    pub reduce_overhead: Option<Interval>,
-    /// `torch.compile`, `max-autotune`; only with `--baselines all`.
-    pub max_autotune: Option<Interval>,
-    /// `ModelNew.prepare()`, once, untimed for the reward.
-    pub prepare: Option<f64>,
-    /// Rounds that were measured, one window of each contender in each.
-    #[serde(default)]
-    pub rounds: Option<u32>,
-}
-
-impl Times {
-    /// Milliseconds a call of the baseline of this name, as in [`Speedup::best_baseline`].
-    #[must_use]
-    pub fn over(&self, baseline: &str) -> Option<Interval> {
-        match baseline {
-            "eager" => self.eager,
-            "compile" => self.compile,
-            "reduce_overhead" => self.reduce_overhead,
-            "max_autotune" => self.max_autotune,
-            _ => None,
-        }
-    }
-}
-
-/// Speed-up over each baseline, from paired windows; `None` where not measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Speedup {
-    /// Over eager.
-    pub eager: Option<Interval>,
-    /// Over `torch.compile`, default mode.
-    pub compile: Option<Interval>,
-    /// Over `reduce-overhead`.
-    pub reduce_overhead: Option<Interval>,
-    /// Over `max-autotune`.
-    pub max_autotune: Option<Interval>,
-    /// Over the best baseline: the one over which it is least.
-    pub best: Option<Interval>,
-    /// Which baseline that was.
-    pub best_baseline: Option<String>,
 }
 
 /// Rewards by scheme (design, "Reward").

@@ -28,6 +28,7 @@
 //! terminal or a page except through the private module `text`.
 
 pub mod analysis;
+mod axis;
 pub mod evaluation;
 mod figures;
 mod files;

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use warpwright_record::interval::Interval;
-use warpwright_record::verdict::Speedup;
+use warpwright_record::verdict::BASELINES;
 
 use crate::figures;
 use crate::summary::{Standing, Summary, baseline_name};
@@ -20,21 +19,14 @@ const STYLE: TableStyle = TableStyle::new()
 /// Intervals are 95 %. Columns of baselines that nobody measured are left out; figures of
 /// different rows are never combined. Below the table stands why a row is not verified.
 pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
-    type Get = fn(&Speedup) -> Option<Interval>;
-    let baselines: [(&str, Get); 4] = [
-        ("eager", |s| s.eager),
-        ("compile", |s| s.compile),
-        ("reduce_overhead", |s| s.reduce_overhead),
-        ("max_autotune", |s| s.max_autotune),
-    ];
-    let measured: Vec<_> = baselines
+    let measured: Vec<&str> = BASELINES
         .into_iter()
-        .filter(|(_, get)| summaries.iter().any(|row| get(&row.speedup).is_some()))
+        .filter(|name| summaries.iter().any(|row| row.speedup.over(name).is_some()))
         .collect();
 
     let mut table = style(width);
     let mut header = vec!["task".to_owned(), "result".to_owned(), "time".to_owned()];
-    header.extend(measured.iter().map(|(key, _)| format!("vs {}", baseline_name(key))));
+    header.extend(measured.iter().map(|name| format!("vs {}", baseline_name(name))));
     header.extend(["reward".to_owned(), "turns".to_owned()]);
     table.set_header(header);
     for row in summaries {
@@ -50,7 +42,7 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
         cells.extend(
             measured
                 .iter()
-                .map(|(_, get)| right(get(&row.speedup).map(|speedup| figures::speedup(&speedup)))),
+                .map(|name| right(row.speedup.over(name).as_ref().map(figures::speedup))),
         );
         cells.push(right(row.reward.map(|reward| figures::reward(reward.paper))));
         cells.push(right(Some(row.turns.to_string())));

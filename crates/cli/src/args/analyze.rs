@@ -47,15 +47,23 @@ pub(crate) enum AnalyzeAction {
     Merge(MergeArgs),
     /// Compare the final kernels of a run with the memory roofline, by task.
     ///
-    /// The command prints the times of the final kernel and of the fastest baseline, divided by the time
-    /// to move every input, parameter and output once. A task has room if its fastest baseline takes at
-    /// least 1.1 times that time. It is won if the lower bound of the speed-up over the best baseline is
-    /// above 1.05.
-    Roofline(RooflineArgs),
+    /// The floor is the time to move every input, parameter and output once. The command prints the time of
+    /// the final kernel divided by the floor, and the head-room of the task: the time of its fastest baseline
+    /// divided by the floor. A task has room if its head-room is at least 1.1. It is won if the lower bound
+    /// of the speed-up over the best baseline is above 1.05.
+    #[command(after_help = "\
+Examples:
+  warpwright analyze roofline runs/starter
+  warpwright analyze roofline runs/starter --json")]
+    Roofline(RunArgs),
     /// Show the durations of a run's verdicts by deciles of the candidate's call time.
     ///
     /// Only measured verdicts count; copies of earlier verdicts are left out. Seconds are medians.
-    VerdictTimes(VerdictTimesArgs),
+    #[command(after_help = "\
+Examples:
+  warpwright analyze verdict-times runs/starter
+  warpwright analyze verdict-times runs/starter --json")]
+    VerdictTimes(RunArgs),
     /// Split the time of each RL training step: sampling, waiting for verdicts, the last episodes.
     ///
     /// Times are in seconds from the first episode of the step. With `max_staleness` above 0 steps overlap:
@@ -121,26 +129,10 @@ pub(crate) struct MergeArgs {
     pub(crate) evaluations: Vec<PathBuf>,
 }
 
-/// `analyze roofline`.
+/// `analyze roofline` and `analyze verdict-times`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  warpwright analyze roofline runs/starter
-  warpwright analyze roofline runs/starter --json")]
-pub(crate) struct RooflineArgs {
-    /// Run folder.
-    #[arg(value_name = "RUN_DIR")]
-    pub(crate) run: PathBuf,
-}
-
-/// `analyze verdict-times`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  warpwright analyze verdict-times runs/starter
-  warpwright analyze verdict-times runs/starter --json")]
-pub(crate) struct VerdictTimesArgs {
-    /// Run folder.
+pub(crate) struct RunArgs {
+    /// Run folder: `--out` of `optimize` or `eval`, or `record` of a training stage.
     #[arg(value_name = "RUN_DIR")]
     pub(crate) run: PathBuf,
 }

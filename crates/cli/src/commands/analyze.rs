@@ -8,7 +8,6 @@ use serde::Serialize;
 use warpwright_learn::online::State;
 use warpwright_learn::run_monitor::Update;
 use warpwright_record::history::History;
-use warpwright_record::reader::RunReader;
 use warpwright_report::analysis::arms::{ArmRun, ArmTable};
 use warpwright_report::analysis::best_of::BestOfTable;
 use warpwright_report::analysis::gap::GapTable;
@@ -30,6 +29,13 @@ use crate::train::folder::Begun;
 use crate::train::report::is_training;
 use crate::train::{experiment, figures};
 
+/// The cure for a path that is no run folder.
+const RUN: &str = "name a run folder of `warpwright optimize` or `warpwright eval`, or the folder `record` \
+                   of a stage of `warpwright train`";
+/// The same where it has to be that of an RL stage.
+const RL_RECORD: &str = "name the folder `record` of an RL stage of `warpwright train`, e.g. \
+                         `OUT/ppo/record`";
+
 pub(crate) fn run(args: &AnalyzeArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.action {
         AnalyzeAction::Gap(args) => {
@@ -48,7 +54,7 @@ pub(crate) fn run(args: &AnalyzeArgs, printer: Printer) -> Result<u8, Failure> {
         }
         AnalyzeAction::Roofline(args) => {
             let (run, history) = history(&args.run)?;
-            let table = RooflineTable::of(&run, &history);
+            let table = RooflineTable::of(&run, &history)?;
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::VerdictTimes(args) => {
@@ -57,7 +63,8 @@ pub(crate) fn run(args: &AnalyzeArgs, printer: Printer) -> Result<u8, Failure> {
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::StepTimes(args) => {
-            let table = StepTimes::read(&RunReader::open(&args.run)?, args.episodes)?;
+            let record = stored::record(&args.run, RL_RECORD)?;
+            let table = StepTimes::read(&record, args.episodes)?;
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::Steps(args) => {
@@ -85,8 +92,8 @@ fn evaluations(paths: &[PathBuf]) -> Result<Vec<Evaluation>, AnalysisError> {
 }
 
 /// A run's name and history.
-fn history(dir: &Path) -> Result<(String, History), Failure> {
-    Ok((dir.display().to_string(), History::read(&RunReader::open(dir)?)?))
+fn history(dir: &Path) -> Result<(String, History), AnalysisError> {
+    Ok((dir.display().to_string(), History::read(&stored::record(dir, RUN)?)?))
 }
 
 fn steps(args: &StepsArgs) -> Result<StepsTable, Failure> {
@@ -107,20 +114,41 @@ fn steps(args: &StepsArgs) -> Result<StepsTable, Failure> {
 fn training_steps(path: &Path) -> Result<(Vec<Step>, Option<Vec<String>>), Failure> {
     let unread = |reason: &dyn std::fmt::Display| {
         let message = format!("failed to read training steps from {}: {reason}", path.display());
-        let hint = "name a run folder of `warpwright train` with an RL stage, or `state.json` of \
-                    such a stage";
+        let hint = "name a run folder of `warpwright train` with a training step of an RL stage, or \
+                    `state.json` or `done.json` of such a stage";
         Failure::usage(message, hint.to_owned())
     };
     let (state, tasks): (State, _) = if path.is_dir() {
-        let stage = experiment::last_rl_stage(path).filter(|_| is_training(path));
-        let stage = stage.ok_or_else(|| unread(&"it has no RL stage"))?;
-        let [tasks, _] = Begun::read(path)?.tasks;
-        (if stage.is_done() { stage.result()? } else { stage.state()? }, Some(tasks))
+        if !is_training(path) {
+            return Err(unread(&"the folder has no train.json"));
+        }
+        let stage = experiment::last_rl_stage(path).ok_or_else(|| unread(&"it has no RL stage"))?;
+        let [tasks, _] = Begun::read(path).map_err(unreadable)?.tasks;
+        let state = if stage.is_done() { stage.result() } else { stage.state() };
+        (state.map_err(unreadable)?, Some(tasks))
     } else {
         let bytes = fs::read(path).map_err(|error| unread(&error))?;
-        (serde_json::from_slice(&bytes).map_err(|error| unread(&error))?, None)
+        if bytes.trim_ascii().is_empty() {
+            return Err(unread(&"the file is empty"));
+        }
+        let other_kind = |error: serde_json::Error| {
+            unread(&format!("it is not the state of an RL stage: {error}"))
+        };
+        (serde_json::from_slice(&bytes).map_err(other_kind)?, None)
     };
+    if state.updates.is_empty() {
+        return Err(unread(&"it has no training step"));
+    }
     Ok((state.updates.iter().map(step).collect(), tasks))
+}
+
+/// A file of a training run cannot be read: here the cure is not to repeat its stage.
+fn unreadable(failure: Failure) -> Failure {
+    if failure.code != exit::INFRASTRUCTURE {
+        return failure;
+    }
+    let hint = "copy the run folder again from where it was written, or name another run";
+    Failure { hint: Some(hint.to_owned()), ..failure }
 }
 
 fn step(update: &Update) -> Step {
@@ -141,34 +169,44 @@ fn step(update: &Update) -> Step {
 }
 
 fn plot(args: &PlotArgs) -> Result<ArmTable, Failure> {
+    let unplotted = |reason: &str, hint: &str| {
+        let message = format!("failed to plot {}: {reason}", args.experiment.display());
+        Failure::usage(message, hint.to_owned())
+    };
+    let arms = args.experiment.join("arms");
+    if !arms.is_dir() {
+        let reason = if args.experiment.is_dir() {
+            "the folder has no folder `arms`"
+        } else if args.experiment.exists() {
+            "it is a file, not a folder"
+        } else {
+            "there is no such folder"
+        };
+        return Err(unplotted(reason, "name the `--out` folder of `warpwright experiment`"));
+    }
     let mut runs = Vec::new();
-    for arm in folders(&args.experiment.join("arms"))? {
+    for arm in folders(&arms)? {
         let name = arm.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for run in folders(&arm)?.into_iter().filter(|run| is_training(run)) {
-            let Some(state) = experiment::online(&run)? else { continue };
+            let Some(state) = experiment::online(&run).map_err(unreadable)? else { continue };
             let steps: Vec<_> = state.updates.iter().map(figures::of_update).collect();
             runs.push(ArmRun { arm: name.clone(), curves: figures::curves(&steps) });
         }
     }
     if runs.is_empty() {
-        let experiment = args.experiment.display();
-        let message =
-            format!("failed to plot {experiment}: it has no finished run with an RL stage");
-        let hint = "name the `--out` folder of `warpwright experiment`".to_owned();
-        return Err(Failure::usage(message, hint));
+        let hint = "wait until the RL stage of a run is done, or name another experiment";
+        return Err(unplotted("it has no finished run with an RL stage", hint));
     }
     let labels: BTreeMap<String, String> = args.label.iter().cloned().collect();
     Ok(ArmTable::of(&runs, &args.metric, &labels)?)
 }
 
-/// The folders in a folder, sorted by name; none if it does not exist.
+/// The folders in a folder, sorted by name.
 fn folders(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: std::io::Error| Failure::io("list the runs of the experiment", &error);
     let mut folders = Vec::new();
-    if dir.is_dir() {
-        for entry in fs::read_dir(dir).map_err(failed)? {
-            folders.push(entry.map_err(failed)?.path());
-        }
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        folders.push(entry.map_err(failed)?.path());
     }
     folders.retain(|path| path.is_dir());
     folders.sort();
@@ -179,13 +217,14 @@ impl From<AnalysisError> for Failure {
     fn from(error: AnalysisError) -> Self {
         let (message, hint) = (chain(&error), error.hint());
         match error {
-            AnalysisError::Read(error) => error.into(),
+            AnalysisError::Read(error) => Self { hint, ..Self::from(error) },
             AnalysisError::NewerFormat { .. } => Self::record_version(message, hint),
             AnalysisError::Write { source, .. } => {
                 let failure = Self::io("write the plot", &source);
                 Self { message, hint: failure.hint.clone().or(hint), ..failure }
             }
             AnalysisError::Open { .. }
+            | AnalysisError::NotARun { .. }
             | AnalysisError::NotAnEvaluation { .. }
             | AnalysisError::Mixed { .. }
             | AnalysisError::Policy { .. }

@@ -54,7 +54,7 @@ fn gap_is_computed_from_json_files() {
     assert!(ran.stdout.starts_with("from: org/slow\nto: org/fast\n"), "{}", ran.show());
     assert!(ran.stdout.contains("gap closed: 100 %"), "{}", ran.show());
     let object = analyze(&program, &[&command[..], &["--json"]].concat()).object();
-    assert_eq!(object["version"], 1);
+    assert_eq!(object["version"], 2);
     // The two policies are equal on the second task.
     assert_eq!((&object["gap"]["tasks"], &object["gap"]["open"]), (&json!(3), &json!(2)));
     let ratio = number(&object, "/tasks/0/to") / number(&object, "/tasks/0/from");
@@ -96,6 +96,7 @@ fn roofline_of_a_run_is_a_table_of_its_tasks() {
     assert!(ran.stdout.contains("2 of 3 verified; 2 of 2 with room won (100 %)"), "{}", ran.show());
     let object = analyze(&program, &["roofline", "slow", "--json"]).object();
     assert_eq!(object["episodes"][2]["result"], "wrong values");
+    assert!(number(&object, "/episodes/0/head_room") > 1.1, "{object}");
     assert_eq!((object["judged"].as_u64(), object["won"].as_u64()), (Some(3), Some(2)));
 }
 
@@ -129,13 +130,13 @@ fn analyses_of_unsuitable_inputs_are_usage_errors() {
     assert_snapshot!(analyze(&program, &["roofline", "nowhere"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to read a run from nowhere: there is no run.json
-    hint: name the folder of a run, e.g. the `--out` folder of `warpwright optimize`
+    error: failed to read a run from nowhere: there is no such folder
+    hint: name a run folder of `warpwright optimize` or `warpwright eval`, or the folder `record` of a stage of `warpwright train`
     ");
     assert_snapshot!(analyze(&program, &["plot", "slow", "out.svg"]).show(), @r"
     exit code 2
     --- stderr
-    error: failed to plot slow: it has no finished run with an RL stage
+    error: failed to plot slow: the folder has no folder `arms`
     hint: name the `--out` folder of `warpwright experiment`
     ");
     let ran = analyze(&program, &["steps", "slow", "fast", "--json"]);
@@ -144,6 +145,87 @@ fn analyses_of_unsuitable_inputs_are_usage_errors() {
     let ran = analyze(&program, &["merge", "missing.json"]);
     assert_eq!(ran.code, Some(2), "{}", ran.show());
     assert!(ran.stderr.contains("error: failed to read missing.json"), "{}", ran.show());
+}
+
+/// Checks that an analysis refuses each path as a usage error with this reason and this cure. The
+/// command line is the words before the path, the path, and the words after it.
+fn refuses(program: &Program, words: [&[&str]; 2], paths: [(&str, &str); 4], cure: &str) {
+    let [before, after] = words;
+    for (path, reason) in paths {
+        let ran = analyze(program, &[before, &[path][..], after].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.show());
+        let lines: Vec<&str> = ran.stderr.lines().collect();
+        assert_eq!(lines.len(), 2, "{}", ran.show());
+        let (error, hint) = (lines[0], lines[1]);
+        assert!(error.starts_with("error: failed to ") && error.contains(reason), "{}", ran.show());
+        assert!(hint.starts_with("hint: ") && hint.contains(cure), "{}", ran.show());
+    }
+}
+
+#[test]
+fn unreadable_inputs_are_refused_with_a_cure() {
+    let program = program();
+    program.write("empty", "");
+    program.write("times.csv", "task,time\na,1\n");
+    fs_err::create_dir(program.path("folder")).unwrap();
+    let evaluations = [
+        ("missing", "failed to read missing: "),
+        ("empty", "failed to read the evaluation empty: the file is empty"),
+        ("times.csv", "times.csv: it is not the output of `warpwright eval --json`: "),
+        ("folder", "failed to read a run from folder: the folder has no run.json"),
+    ];
+    for before in [&["gap", "slow", "fast"][..], &["best-of", "slow", "fast"], &["merge"]] {
+        refuses(&program, [before, &[]], evaluations, "output of `warpwright eval --json`");
+    }
+    let runs = [
+        ("missing", "failed to read a run from missing: there is no such folder"),
+        ("empty", "failed to read a run from empty: it is a file, not a run folder"),
+        ("times.csv", "failed to read a run from times.csv: it is a file, not a run folder"),
+        ("folder", "failed to read a run from folder: the folder has no run.json"),
+    ];
+    refuses(&program, [&["roofline"], &[]], runs, "run folder of `warpwright optimize`");
+    refuses(&program, [&["verdict-times"], &[]], runs, "run folder of `warpwright optimize`");
+    refuses(&program, [&["step-times"], &["--episodes", "2"]], runs, "`OUT/ppo/record`");
+    let states = [
+        ("missing", "failed to read training steps from missing: "),
+        ("empty", "failed to read training steps from empty: the file is empty"),
+        ("times.csv", "times.csv: it is not the state of an RL stage: "),
+        ("folder", "failed to read training steps from folder: the folder has no train.json"),
+    ];
+    refuses(&program, [&["steps"], &["slow"]], states, "run folder of `warpwright train`");
+    let experiments = [
+        ("missing", "failed to plot missing: there is no such folder"),
+        ("empty", "failed to plot empty: it is a file, not a folder"),
+        ("times.csv", "failed to plot times.csv: it is a file, not a folder"),
+        ("folder", "failed to plot folder: the folder has no folder `arms`"),
+    ];
+    refuses(&program, [&["plot"], &["out.svg"]], experiments, "of `warpwright experiment`");
+    assert!(!program.path("out.svg").exists());
+}
+
+#[test]
+fn training_runs_without_steps_are_refused() {
+    let program = Program::bare();
+    program.write("state.json", r#"{"updates": [], "zero_variance": {}}"#);
+    assert_snapshot!(analyze(&program, &["steps", "state.json", "state.json"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to read training steps from state.json: it has no training step
+    hint: name a run folder of `warpwright train` with a training step of an RL stage, or `state.json` or `done.json` of such a stage
+    ");
+    // A copy that was cut.
+    program.write("cut/train.json", "");
+    program.write("cut/ppo/done.json", "");
+    let ran = analyze(&program, &["steps", "cut", "cut"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.show());
+    assert!(ran.stderr.contains("hint: copy the run folder again"), "{}", ran.show());
+    fs_err::create_dir_all(program.path("begun/arms/a/seed-1")).unwrap();
+    assert_snapshot!(analyze(&program, &["plot", "begun", "out.svg"]).show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to plot begun: it has no finished run with an RL stage
+    hint: wait until the RL stage of a run is done, or name another experiment
+    ");
 }
 
 #[test]

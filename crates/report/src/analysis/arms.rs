@@ -203,6 +203,7 @@ mod tests {
             error.to_string(),
             "failed to plot reward: no training step has it; the steps have critic/rewards/mean"
         );
+        assert_eq!(error.hint().as_deref(), Some("name one of these with `--metric`"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::text::one_line;
 /// attempts at the task.
 ///
 /// # Errors
-/// [`AnalysisError::Mixed`] if they have several policies, profiles or kinds of device.
+/// [`AnalysisError::Empty`] if they have no episode, [`AnalysisError::Mixed`] if they have several policies, profiles or kinds of device.
 pub fn merge(evaluations: &[Evaluation]) -> Result<Evaluation, AnalysisError> {
     let tables = || evaluations.iter().flat_map(|evaluation| &evaluation.tables);
     let of = |name: fn(&Scored) -> &str| -> BTreeSet<&str> { tables().map(name).collect() };
@@ -42,9 +42,14 @@ pub fn merge(evaluations: &[Evaluation]) -> Result<Evaluation, AnalysisError> {
             }
         }
     }
-    let rows = tasks.into_iter().flat_map(|(_, rows)| rows).cloned().collect();
+    let rows: Vec<Row> = tasks.into_iter().flat_map(|(_, rows)| rows).cloned().collect();
     let runs: Vec<&str> = evaluations.iter().map(|evaluation| evaluation.run.as_str()).collect();
-    Ok(Evaluation::from_rows(&runs.join(", "), rows))
+    let run = runs.join(", ");
+    if rows.is_empty() {
+        let cure = "name a run of `warpwright eval` that has begun an episode";
+        return Err(AnalysisError::Empty { run, what: "episode", cure });
+    }
+    Ok(Evaluation::from_rows(&run, rows))
 }
 
 /// A merged evaluation as text for a terminal `width` columns wide: its tables, and the tasks without
@@ -100,6 +105,15 @@ mod tests {
         other.device = "cpu".to_owned();
         let error = merge(&[evaluation([one]), evaluation([other])]).unwrap_err();
         assert!(error.to_string().contains("several kinds of device: cpu, cuda"), "{error}");
+    }
+
+    #[test]
+    fn evaluations_without_an_episode_are_not_merged() {
+        let error = merge(&[evaluation([]), evaluation([])]).unwrap_err();
+        let message = "failed to analyse runs/sample, runs/sample: there is no episode";
+        assert_eq!(error.to_string(), message);
+        let merged = merge(&[evaluation([]), evaluation([row("p", "a", None)])]).unwrap();
+        assert_eq!(merged.rows.len(), 1);
     }
 
     proptest! {

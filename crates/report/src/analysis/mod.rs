@@ -32,7 +32,11 @@ use warpwright_record::interval::Interval;
 use crate::figures;
 
 /// Version of the serialised form of every table.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The cure for a path that is no evaluation.
+const EVALUATION: &str = "name a run folder of `warpwright eval`, or a file with the output of \
+                          `warpwright eval --json`";
 
 /// Why an analysis failed.
 #[derive(Debug, Error)]
@@ -48,13 +52,23 @@ pub enum AnalysisError {
         /// Why.
         source: io::Error,
     },
+    /// The path is not a run folder. A usage error.
+    #[error("failed to read a run from {path}: {reason}")]
+    NotARun {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+        /// What to name instead.
+        cure: &'static str,
+    },
     /// The file is not the output of `eval --json`. A usage error.
-    #[error("failed to read the evaluation {path}")]
+    #[error("failed to read the evaluation {path}: {reason}")]
     NotAnEvaluation {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: serde_json::Error,
+        reason: String,
     },
     /// The evaluation has a newer format.
     #[error(
@@ -95,13 +109,15 @@ pub enum AnalysisError {
         /// The other.
         other: String,
     },
-    /// The run has nothing to analyse. A usage error.
-    #[error("failed to analyse {run}: it has no {what}")]
+    /// The runs have nothing to analyse. A usage error.
+    #[error("failed to analyse {run}: there is no {what}")]
     Empty {
-        /// The run.
+        /// The run, or several.
         run: String,
         /// What is missing: `measured verdict`, ...
         what: &'static str,
+        /// What to name instead.
+        cure: &'static str,
     },
     /// No training step has the metric. A usage error.
     #[error("failed to plot {metric}: no training step has it; the steps have {known}")]
@@ -125,16 +141,19 @@ impl AnalysisError {
     /// The cure, if one is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Read(ReadError::Damaged { .. }) => {
+                "copy the run folder again from where it was written, or name another run"
+            }
             Self::Read(error) => return error.hint(),
-            Self::Open { .. } | Self::NotAnEvaluation { .. } => {
-                "name a run folder of `warpwright eval`, or a file with the output of \
-                 `warpwright eval --json`"
+            Self::Open { .. } | Self::NotAnEvaluation { .. } => EVALUATION,
+            Self::NotARun { cure, .. } | Self::Empty { cure, .. } => {
+                return Some((*cure).to_owned());
             }
             Self::NewerFormat { .. } => "update warpwright",
             Self::Mixed { .. } => "name evaluations of one kind only",
             Self::Policy { .. } => "name one policy, or the end of its name",
             Self::NothingShared { .. } => "name evaluations over the same suite",
-            Self::Empty { .. } | Self::Metric { .. } => return None,
+            Self::Metric { .. } => "name one of these with `--metric`",
             Self::Write { .. } => "name another file",
         };
         Some(hint.to_owned())

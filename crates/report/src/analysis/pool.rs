@@ -18,10 +18,18 @@ impl<'a> Pool<'a> {
     /// The judged rows of `evaluations`.
     ///
     /// # Errors
-    /// [`AnalysisError::Mixed`] if they have several profiles or kinds of hardware.
+    /// [`AnalysisError::Empty`] if there are none, [`AnalysisError::Mixed`] if they have several
+    /// profiles or kinds of hardware.
     pub fn of(evaluations: &'a [Evaluation]) -> Result<Self, AnalysisError> {
         let rows = evaluations.iter().flat_map(|evaluation| &evaluation.rows);
         let rows: Vec<&Row> = rows.filter(|row| row.state == RowState::Judged).collect();
+        if rows.is_empty() {
+            return Err(AnalysisError::Empty {
+                run: list(evaluations.iter().map(|evaluation| evaluation.run.as_str())),
+                what: "judged episode",
+                cure: "name evaluations with episodes that have ended",
+            });
+        }
         // A row without a measured candidate has no fingerprint.
         let prints = rows.iter().filter_map(|row| row.fingerprint.as_ref());
         let hardware: BTreeSet<&str> = prints.map(|print| print.hardware.as_str()).collect();
@@ -97,6 +105,18 @@ mod tests {
             "failed to choose a policy: `/ppo` matches 2 of a/rft, b/ppo, c/ppo, ppo"
         );
         assert!(message("sft").contains("`sft` matches 0 of"));
+    }
+
+    #[test]
+    fn evaluations_without_a_judged_episode_are_refused() {
+        let mut unjudged = row("a", "t", None);
+        unjudged.state = RowState::Refused;
+        for rows in [vec![], vec![unjudged]] {
+            let error = Pool::of(&[evaluation(rows)]).unwrap_err();
+            let message = "failed to analyse runs/sample: there is no judged episode";
+            assert_eq!(error.to_string(), message);
+            assert!(error.hint().is_some_and(|hint| hint.contains("that have ended")));
+        }
     }
 
     #[test]

@@ -8,21 +8,19 @@ use warpwright_record::event::EpisodeSetup;
 use warpwright_record::history::History;
 use warpwright_record::interval::Interval;
 use warpwright_record::reward::FASTER;
-use warpwright_record::verdict::Verdict;
+use warpwright_record::verdict::{BASELINES, Verdict};
 
-use super::{VERSION, speedup_cell};
+use super::{AnalysisError, VERSION, speedup_cell};
 use crate::figures;
 use crate::summary::{Standing, baseline_name};
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;
 
-/// A task has room if its fastest baseline takes at least this many times the roofline's time.
+/// A task has room if its head-room is at least this.
 const ROOM: f64 = 1.1;
 
-const BASELINES: [&str; 4] = ["eager", "compile", "reduce_overhead", "max_autotune"];
-
-/// The final kernels of a run, compared with the memory roofline: the time in which the device moves
-/// every input, parameter and output once.
+/// The final kernels of a run, compared with the floor: the time in which the device moves every
+/// input, parameter and output once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RooflineTable {
     /// Version of the serialised form.
@@ -35,8 +33,7 @@ pub struct RooflineTable {
     pub judged: u32,
     /// Of these, those with a verified kernel.
     pub verified: u32,
-    /// Verified kernels whose task has room: the fastest baseline takes at least 1.1 times the
-    /// roofline's time.
+    /// Verified kernels whose task has room: a head-room of at least 1.1.
     pub with_room: u32,
     /// Of these, those that win: the lower bound of the speed-up over the best baseline is above 1.05.
     pub won: u32,
@@ -59,10 +56,10 @@ pub struct RooflineRow {
     pub result: String,
     /// Milliseconds per call. This and the fields below are `None` where not measured.
     pub time_ms: Option<f64>,
-    /// The time divided by the roofline's time.
+    /// The time divided by the floor.
     pub over_floor: Option<f64>,
-    /// The fastest baseline's time divided by the roofline's time.
-    pub baseline_over_floor: Option<f64>,
+    /// The fastest baseline's time divided by the floor.
+    pub head_room: Option<f64>,
     /// Speed-up over the best baseline.
     pub speedup: Option<Interval>,
     /// The best baseline.
@@ -75,7 +72,18 @@ pub struct RooflineRow {
 
 impl RooflineTable {
     /// Of the run `run` with this history.
-    pub fn of(run: &str, history: &History) -> Self {
+    ///
+    /// # Errors
+    /// [`AnalysisError::Empty`] if the run has no episode.
+    pub fn of(run: &str, history: &History) -> Result<Self, AnalysisError> {
+        if history.episodes.is_empty() {
+            return Err(AnalysisError::Empty {
+                run: run.to_owned(),
+                what: "episode",
+                cure: "name a run of `warpwright optimize` or `warpwright eval` that has begun an \
+                       episode",
+            });
+        }
         let mut episodes: Vec<RooflineRow> = history
             .episodes
             .values()
@@ -90,7 +98,7 @@ impl RooflineTable {
         let count = |holds: fn(&RooflineRow) -> bool| {
             episodes.iter().filter(|row| holds(row)).count() as u32
         };
-        Self {
+        Ok(Self {
             version: VERSION,
             run: run.to_owned(),
             judged: count(|row| row.is_judged),
@@ -98,7 +106,7 @@ impl RooflineTable {
             with_room: count(|row| row.has_room),
             won: count(|row| row.has_room && row.is_faster),
             episodes,
-        }
+        })
     }
 
     /// The table as text for a terminal `width` columns wide.
@@ -109,7 +117,7 @@ impl RooflineTable {
             "policy",
             "time",
             "over floor",
-            "baseline over floor",
+            "head-room",
             "speed-up",
             "best baseline",
             "",
@@ -128,7 +136,7 @@ impl RooflineTable {
                 Cell::new(one_line(&row.policy, 40)),
                 right(row.time_ms.map(figures::time)),
                 ratio(row.over_floor),
-                ratio(row.baseline_over_floor),
+                ratio(row.head_room),
                 speedup_cell(row.speedup.as_ref()),
                 Cell::new(row.best_baseline.as_deref().map(baseline_name).unwrap_or_default()),
                 Cell::new(marks),
@@ -146,9 +154,9 @@ impl RooflineTable {
             self.verified, self.judged, self.won, self.with_room
         );
         text.push_str(
-            "Floor: the time to move every input, parameter and output once. Room: the fastest \
-             baseline takes at least\n1.1 times the floor. Won: the lower bound of the speed-up over \
-             the best baseline is above 1.05.",
+            "Floor: the time to move every input, parameter and output once. Head-room: the time of \
+             the fastest\nbaseline over the floor. Room: a head-room of at least 1.1. Won: the lower \
+             bound of the speed-up over the\nbest baseline is above 1.05.",
         );
         trimmed(&text)
     }
@@ -165,7 +173,7 @@ impl RooflineRow {
             result: "not judged".to_owned(),
             time_ms: None,
             over_floor: None,
-            baseline_over_floor: None,
+            head_room: None,
             speedup: None,
             best_baseline: None,
             has_room: false,
@@ -182,16 +190,16 @@ impl RooflineRow {
         let floor = verdict.floor_ms.filter(|floor| *floor > 0.0);
         let over_floor = |time: Option<f64>| Some(time? / floor?);
         let time_ms = times.candidate.map(|time| time.value);
-        let (best, baseline) = (verdict.speedup.best, over_floor(fastest));
+        let (best, head_room) = (verdict.speedup.best, over_floor(fastest));
         Self {
             is_verified: true,
             result,
             time_ms,
             over_floor: over_floor(time_ms),
-            baseline_over_floor: baseline,
+            head_room,
             speedup: best,
             best_baseline: verdict.speedup.best_baseline.clone(),
-            has_room: baseline.is_some_and(|ratio| ratio >= ROOM),
+            has_room: head_room.is_some_and(|ratio| ratio >= ROOM),
             is_faster: best.is_some_and(|best| best.low.is_finite() && best.low > FASTER),
             ..row
         }

@@ -78,6 +78,9 @@ impl Played {
 
 impl StepTimes {
     /// Reads the record in `run`; a training step has `episodes_per_step` episodes.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Empty`] if the run has no episode, [`AnalysisError::Read`].
     pub fn read(run: &RunReader, episodes_per_step: u32) -> Result<Self, AnalysisError> {
         let mut played = BTreeMap::new();
         for line in run.events()? {
@@ -85,7 +88,8 @@ impl StepTimes {
         }
         let name = run.dir().display().to_string();
         if played.is_empty() {
-            return Err(AnalysisError::Empty { run: name, what: "episodes" });
+            let cure = "name the folder `record` of an RL stage that has begun an episode";
+            return Err(AnalysisError::Empty { run: name, what: "episode", cure });
         }
         Ok(Self::of(name, &played, episodes_per_step))
     }

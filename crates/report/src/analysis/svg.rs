@@ -3,16 +3,12 @@
 use std::fmt::Write;
 
 use super::arms::{ArmPoint, ArmTable};
-use crate::html::plot::{nice_step, tick_label};
+use crate::axis::{Axes, Frame};
 use crate::text::escape;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
-/// Edges of the drawing area.
-const LEFT: f64 = 60.0;
-const RIGHT: f64 = 590.0;
-const TOP: f64 = 20.0;
-const BOTTOM: f64 = 340.0;
+const FRAME: Frame = Frame { left: 60.0, right: 590.0, top: 20.0, bottom: 340.0 };
 
 /// Colours of the arms, in pairs of similar ones.
 const COLOURS: [&str; 10] = [
@@ -26,38 +22,24 @@ pub(super) fn plot(table: &ArmTable) -> String {
     let last = points().map(|point| point.step).max().unwrap_or(1);
     let low = points().map(|point| point.low).fold(f64::INFINITY, f64::min);
     let high = points().map(|point| point.high).fold(f64::NEG_INFINITY, f64::max);
-    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-    // What never changes is drawn on a scale of its own size, not of rounding.
-    let size = high.abs().max(low.abs());
-    let spread = if high - low > 1e-9 * size { high - low } else { size.max(1.0) };
-    let tick = nice_step(spread / 8.0);
-    let (first_tick, last_tick) = ((low / tick).floor(), (high / tick).ceil());
-    let last_tick = last_tick.max(first_tick + 1.0);
-    let x = |step: u32| {
-        let part = f64::from(step.saturating_sub(1)) / f64::from(last.saturating_sub(1).max(1));
-        LEFT + (RIGHT - LEFT) * part
-    };
-    let y = |value: f64| {
-        let part = (value / tick - first_tick) / (last_tick - first_tick);
-        BOTTOM - (BOTTOM - TOP) * part
-    };
+    let range = if low <= high { (low, high) } else { (0.0, 1.0) };
+    let axes = Axes::new(FRAME, last as usize, range, 8.0);
+    let Frame { left, right, top, bottom } = FRAME;
+    // Steps are numbered from 1.
+    let x = |step: u32| axes.x(step.saturating_sub(1) as usize);
 
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
     );
-    let ticks = (last_tick - first_tick).round() as u32;
-    for number in 0..=ticks {
-        let value = (first_tick + f64::from(number)) * tick;
-        let at = y(value);
+    for (at, label) in axes.ticks() {
         let _ = writeln!(
             svg,
-            "<line x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 8.0,
+            "<line x1=\"{left}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            left - 8.0,
             at + 4.0,
-            tick_label(value, tick),
         );
     }
     let mut steps = vec![1, last / 4, last / 2, last * 3 / 4, last];
@@ -69,21 +51,22 @@ pub(super) fn plot(table: &ArmTable) -> String {
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{step}</text>",
             x(step),
-            BOTTOM + 18.0
+            bottom + 18.0
         );
     }
     let _ = writeln!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">step</text>",
-        f64::midpoint(LEFT, RIGHT),
+        f64::midpoint(left, right),
         HEIGHT - 6.0
     );
     for (row, (series, colour)) in (0u32..).zip(table.arms.iter().zip(COLOURS.iter().cycle())) {
-        let at = |point: &ArmPoint, value: f64| format!("{:.1},{:.1}", x(point.step), y(value));
+        let at =
+            |point: &ArmPoint, value: f64| format!("{:.1},{:.1}", x(point.step), axes.y(value));
         let mean: Vec<String> = series.points.iter().map(|p| at(p, p.mean)).collect();
         let mut band: Vec<String> = series.points.iter().map(|p| at(p, p.high)).collect();
         band.extend(series.points.iter().rev().map(|p| at(p, p.low)));
-        let top = TOP + 20.0 * f64::from(row);
+        let top = top + 20.0 * f64::from(row);
         let _ = writeln!(
             svg,
             "<polygon points=\"{}\" fill=\"{colour}\" opacity=\"0.08\"/>\
@@ -92,8 +75,8 @@ pub(super) fn plot(table: &ArmTable) -> String {
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             band.join(" "),
             mean.join(" "),
-            RIGHT + 16.0,
-            RIGHT + 34.0,
+            right + 16.0,
+            right + 34.0,
             top + 11.0,
             escape(&series.label),
         );

@@ -67,8 +67,9 @@ impl VerdictTimes {
         let timings: Vec<Timing> =
             verdicts.filter_map(|(_, given)| Timing::of(&given.verdict)).collect();
         if timings.is_empty() {
-            let run = run.to_owned();
-            return Err(AnalysisError::Empty { run, what: "measured verdict" });
+            let cure = "name a run in which the judge has measured a candidate";
+            let (run, what) = (run.to_owned(), "measured verdict");
+            return Err(AnalysisError::Empty { run, what, cure });
         }
         Ok(Self { version: VERSION, run: run.to_owned(), deciles: deciles(timings) })
     }
@@ -172,7 +173,8 @@ mod tests {
     #[test]
     fn run_without_measured_verdicts_is_refused() {
         let error = VerdictTimes::of("runs/empty", &History::default()).unwrap_err();
-        assert_eq!(error.to_string(), "failed to analyse runs/empty: it has no measured verdict");
+        let message = "failed to analyse runs/empty: there is no measured verdict";
+        assert_eq!(error.to_string(), message);
     }
 
     proptest! {

@@ -4,7 +4,7 @@ mod curves;
 mod evaluation;
 pub(crate) mod lines;
 mod model;
-pub(crate) mod plot;
+mod plot;
 mod steps;
 mod trajectory;
 mod verdict;
@@ -21,6 +21,7 @@ use thiserror::Error;
 use warpwright_record::error::ReadError;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
+use warpwright_record::verdict::BASELINES;
 
 use crate::summary::{baseline_name, recorded_on};
 use crate::text::escape;
@@ -112,8 +113,8 @@ fn render(runs: &[model::RunView]) -> Result<String, minijinja::Error> {
     environment.add_template("episode.html", include_str!("../../templates/episode.html"))?;
     environment.add_template("report.html", include_str!("../../templates/report.html"))?;
     let shown = |i: usize| runs.iter().flat_map(|run| &run.episodes).any(|e| e.measured(i));
-    let columns: Vec<_> = ["eager", "compile", "reduce_overhead", "max_autotune"]
-        .iter()
+    let columns: Vec<_> = BASELINES
+        .into_iter()
         .enumerate()
         .map(|(i, key)| context! { name => baseline_name(key), shown => shown(i) })
         .collect();

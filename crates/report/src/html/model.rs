@@ -9,7 +9,7 @@ use warpwright_record::history::{Episode, Given, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::reader::RunReader;
 use warpwright_record::run::Machine;
-use warpwright_record::verdict::Times;
+use warpwright_record::verdict::{BASELINES, Speedup};
 
 use super::plot::{self, Point};
 use super::steps;
@@ -214,10 +214,6 @@ fn episode_view(
     let fresh = end.is_some_and(|end| end.final_verdict.is_some()) || !episode.fresh.is_empty();
     let (files, files_of) = final_files(episode);
     let mut room = ROOM;
-    let speedups = plot::baselines(&Times::default(), &summary.speedup)
-        .into_iter()
-        .map(|(_, _, speedup)| speedup.map(ratio))
-        .collect();
     EpisodeView {
         anchor: format!("r{run}e{id}"),
         task: setup.task.clone(),
@@ -233,7 +229,7 @@ fn episode_view(
         took: end.map(|end| figures::seconds(end.seconds)),
         time: summary.time_ms.map(|time| figures::time(time.value)),
         time_range: summary.time_ms.map(|time| figures::time_range(&time)),
-        speedups,
+        speedups: ratios(&summary.speedup),
         spark: None,
         best: summary.speedup.best.filter(|_| summary.standing == Standing::Verified),
         reward: summary.reward.map(|r| [r.paper, r.speedup, r.bounded].map(figures::reward)),
@@ -292,17 +288,18 @@ fn points(episode: &Episode) -> Vec<Point> {
 
 fn judged(turn: Option<u32>, given: &Given) -> JudgedView {
     let verdict = &given.verdict;
-    let speedups = plot::baselines(&verdict.times_ms, &verdict.speedup)
-        .into_iter()
-        .map(|(_, _, speedup)| speedup.map(ratio))
-        .collect();
     JudgedView {
         turn: turn.map_or("final".to_owned(), |turn| turn.to_string()),
         candidate: verdict.candidate.chars().take(10).collect(),
         result: standing_chip(Standing::of(verdict)),
         time: verdict.times_ms.candidate.map(|time| figures::time(time.value)),
-        speedups,
+        speedups: ratios(&verdict.speedup),
     }
+}
+
+/// The speed-up over each of [`BASELINES`].
+fn ratios(speedup: &Speedup) -> Vec<Option<[String; 2]>> {
+    BASELINES.into_iter().map(|name| speedup.over(name).as_ref().map(ratio)).collect()
 }
 
 /// A ratio and its interval.

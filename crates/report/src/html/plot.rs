@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::{Speedup, Times, Verdict};
+use warpwright_record::verdict::{BASELINES, Verdict};
 
+use crate::axis::{nice_step, tick_label};
 use crate::figures;
 use crate::summary::baseline_name;
 use crate::text::escape;
@@ -31,29 +32,16 @@ fn drawable(interval: &Interval) -> bool {
     interval.value.is_finite() && interval.value > 0.0
 }
 
-/// Baselines in the order in which they are shown: key, time, speed-up.
-pub(super) fn baselines<'a>(
-    times: &'a Times,
-    speedup: &'a Speedup,
-) -> [(&'static str, Option<&'a Interval>, Option<&'a Interval>); 4] {
-    [
-        ("eager", times.eager.as_ref(), speedup.eager.as_ref()),
-        ("compile", times.compile.as_ref(), speedup.compile.as_ref()),
-        ("reduce_overhead", times.reduce_overhead.as_ref(), speedup.reduce_overhead.as_ref()),
-        ("max_autotune", times.max_autotune.as_ref(), speedup.max_autotune.as_ref()),
-    ]
-}
-
 /// Times per call with their 95 % intervals, the candidate above its baselines, and a line at the
 /// time that the unavoidable bytes need. `None` when nothing was timed.
 pub(super) fn times(verdict: &Verdict) -> Option<String> {
     let times = &verdict.times_ms;
-    let mut rows: Vec<(String, &Interval, &str)> = Vec::new();
-    if let Some(candidate) = &times.candidate {
+    let mut rows: Vec<(String, Interval, &str)> = Vec::new();
+    if let Some(candidate) = times.candidate {
         rows.push(("this kernel".to_owned(), candidate, "candidate"));
     }
-    for (key, time, _) in baselines(times, &verdict.speedup) {
-        if let Some(time) = time {
+    for key in BASELINES {
+        if let Some(time) = times.over(key) {
             rows.push((baseline_name(key), time, "baseline"));
         }
     }
@@ -331,17 +319,6 @@ fn vertical(svg: &mut String, x: f64, low: f64, high: f64) {
     let _ = write!(svg, "<path class=\"whisker\" d=\"M{x:.1} {low:.1}V{high:.1}\"/>");
 }
 
-/// 1, 2 or 5 times a power of ten, at least `least`.
-pub(crate) fn nice_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0].into_iter().map(|m| m * power).find(|s| *s >= least).unwrap_or(10.0 * power)
-}
-
-pub(crate) fn tick_label(tick: f64, step: f64) -> String {
-    let decimals = (-step.log10().floor()).max(0.0) as usize;
-    format!("{tick:.decimals$}")
-}
-
 fn trimmed(ratio: f64) -> String {
     format!("{ratio:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -351,10 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_round_and_labels_are_short() {
-        let steps = [0.9, 1.0, 3.1, 46.0].map(nice_step);
-        assert_eq!(steps.map(|s| tick_label(s, s)), ["1", "1", "5", "50"]);
-        assert_eq!(tick_label(0.4, 0.2), "0.4");
+    fn ratios_have_no_trailing_zeros() {
         assert_eq!([0.125, 1.0, 1.25, 16.0].map(trimmed), ["0.125", "1", "1.25", "16"]);
     }
 

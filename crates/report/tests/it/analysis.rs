@@ -32,11 +32,11 @@ fn history(device: &str) -> (tempfile::TempDir, History) {
 #[test]
 fn roofline_counts_tasks_with_room_and_those_won() {
     let (_dir, history) = history("cuda:0");
-    let table = RooflineTable::of("run", &history);
+    let table = RooflineTable::of("run", &history).unwrap();
     assert_eq!((table.judged, table.verified, table.with_room, table.won), (3, 2, 2, 1));
     let first = &table.episodes[0];
     // The sample's fastest baseline takes 0.1625 ms, eager 0.231 ms, the roofline 0.0489 ms.
-    assert!((first.baseline_over_floor.unwrap() - 0.1625 / 0.0489).abs() < 1e-9);
+    assert!((first.head_room.unwrap() - 0.1625 / 0.0489).abs() < 1e-9);
     assert!((first.over_floor.unwrap() - 0.231 / 2.0 / 0.0489).abs() < 1e-9);
     let results: Vec<&str> = table.episodes.iter().map(|row| row.result.as_str()).collect();
     assert_eq!(results, ["verified", "verified", "wrong values", "not judged"]);
@@ -47,10 +47,17 @@ fn roofline_counts_tasks_with_room_and_those_won() {
 #[test]
 fn roofline_of_the_cpu_device_has_no_floor() {
     let (_dir, history) = history("cpu");
-    let table = RooflineTable::of("run", &history);
+    let table = RooflineTable::of("run", &history).unwrap();
     assert_eq!((table.verified, table.with_room, table.won), (2, 0, 0));
-    assert_eq!(table.episodes[0].over_floor, None);
+    assert_eq!((table.episodes[0].over_floor, table.episodes[0].head_room), (None, None));
     assert!(table.text(None).contains("2 of 3 verified; 0 of 0 with room won"));
+}
+
+#[test]
+fn roofline_of_a_run_without_episodes_is_refused() {
+    let error = RooflineTable::of("runs/empty", &History::default()).unwrap_err();
+    assert_eq!(error.to_string(), "failed to analyse runs/empty: there is no episode");
+    assert!(error.hint().is_some_and(|hint| hint.contains("warpwright eval")));
 }
 
 #[test]
@@ -134,11 +141,46 @@ fn files_that_are_no_evaluation_are_refused() {
         fs_err::write(&path, text).unwrap();
         stored::evaluation(&path).unwrap_err()
     };
-    assert!(error("{}").to_string().starts_with("failed to read the evaluation "));
-    let newer = error("{\"version\": 99}");
+    assert!(error("\n").to_string().ends_with("eval.json: the file is empty"));
+    // Other objects of the program have a version too, which may be higher.
+    for text in ["{}", "{\"version\": 99}", "{\"version\": 1, \"rows\": []}", "name,time"] {
+        let error = error(text);
+        let reason = "eval.json: it is not the output of `warpwright eval --json`: ";
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("eval --json")));
+    }
+    let newer = error("{\"version\": 99, \"rows\": []}");
     assert!(newer.to_string().ends_with("its format is 99, and this program reads format 1"));
     assert_eq!(newer.hint().as_deref(), Some("update warpwright"));
     let missing = stored::evaluation(&dir.path().join("missing.json")).unwrap_err();
     assert!(missing.to_string().starts_with("failed to read "), "{missing}");
     assert!(missing.hint().is_some_and(|hint| hint.contains("eval --json")));
+}
+
+#[test]
+fn paths_that_are_no_run_folder_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, file) = (dir.path().join("folder"), dir.path().join("file"));
+    fs_err::create_dir(&folder).unwrap();
+    fs_err::write(&file, "").unwrap();
+    let missing = dir.path().join("missing");
+    let expected = [
+        (&folder, "the folder has no run.json"),
+        (&file, "it is a file, not a run folder"),
+        (&missing, "there is no such folder"),
+    ];
+    for (path, reason) in expected {
+        let error = stored::record(path, "the cure").unwrap_err();
+        assert!(error.to_string().ends_with(reason), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("the cure"));
+    }
+    // A folder as an evaluation.
+    let error = stored::evaluation(&folder).unwrap_err();
+    assert!(error.to_string().ends_with("the folder has no run.json"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("warpwright eval")));
+    // A record that was cut.
+    fs_err::write(folder.join("run.json"), "").unwrap();
+    let error = stored::record(&folder, "the cure").unwrap_err();
+    assert!(error.to_string().contains("run.json: line "), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.starts_with("copy the run folder again")));
 }
