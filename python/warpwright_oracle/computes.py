@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from .dispatch import OperatorMode
 
 MOVES = {
     "_local_scalar_dense", "_reshape_alias_copy", "_to_copy", "_unsafe_view", "arange",
@@ -23,7 +24,7 @@ MINDS = {"isfinite", "isinf", "isnan", "isneginf", "isposinf", "nan_to_num", "na
 """Operators that distinguish non-finite numbers from others."""
 
 
-class Computes(TorchDispatchMode):
+class Computes(OperatorMode):
     """Examines every operator of a forward. ``found``: whether one of them computes values.
     ``minds``: whether one distinguishes non-finite numbers from others."""
 

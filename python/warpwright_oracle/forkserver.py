@@ -19,8 +19,13 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-ALSO = {"baseline": ["torch._inductor.compile_fx"], "oracle": ["torch._dynamo"]}
-"""Modules that each role imports at start, in addition to its own."""
+ALSO = {
+    ("baseline", "cpu"): "torch._inductor.compile_fx",
+    ("baseline", "cuda"): "torch._inductor.compile_fx",
+    # Operators that run from shapes alone import it. On the cpu device few oracles run any so.
+    ("oracle", "cuda"): "torch._dynamo",
+}
+"""Module that a role imports at start on a device, in addition to its own."""
 GoOn = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 
 
@@ -83,8 +88,8 @@ def main() -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     module = importlib.import_module(f".{role}", __package__)
     with unasked(device):
-        for name in ALSO.get(role, []):
-            importlib.import_module(name)
+        if (role, device) in ALSO:
+            importlib.import_module(ALSO[role, device])
     if (role, device) == ("baseline", "cpu"):
         importlib.import_module(".inductor_warmup", __package__).warm_up()
     # PyDLL keeps the interpreter's lock during the call: this process has no other thread.

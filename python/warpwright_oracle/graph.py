@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .dispatch import OperatorMode
 from .reference import Reference
 
 MOST_OPERATORS = 20_000
 """Largest graph, in operators: each takes up to a millisecond."""
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(OperatorMode):
     """Records each operator that runs, and the nodes that produced its tensors."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .dispatch import OperatorMode
 from .sums import SCALES, in_order, is_exact, of_product, one_sign
 
 BITS = {
@@ -93,7 +93,7 @@ def is_product(func: Any) -> bool:
     return any(PRODUCTS.fullmatch(word) for word in _name(func).split("_"))
 
 
-class Rounded(TorchDispatchMode):
+class Rounded(OperatorMode):
     """Rounds the operands of products, as tensor cores do. Without ``products`` it rounds the
     results of all operators, as a program in that precision does."""
 
@@ -128,7 +128,7 @@ class Rounded(TorchDispatchMode):
         return rounded(value, self.bits) if isinstance(value, torch.Tensor) else value
 
 
-class Reordered(TorchDispatchMode):
+class Reordered(OperatorMode):
     """Adds to each product and sum the error of float32 in an unlucky order, ``times`` as large.
     For references in float64. With ``everywhere`` every inexact operator additionally errs by as
     many units of roundoff. Without ``one_sign`` all roundings cancel."""

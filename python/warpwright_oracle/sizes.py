@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .dispatch import OperatorMode
 from .reference import Reference, seed_everything
 from .tensors import flatten, place, unflatten
 
@@ -20,7 +20,7 @@ MOST_OPERATORS = 4000
 """Operators of a forward after which prediction stops: each takes up to a millisecond."""
 
 
-class Allocated(TorchDispatchMode):
+class Allocated(OperatorMode):
     """Counts the bytes of results in new memory. ``bytes`` is their total, which a forward would
     allocate without reuse; candidates of several kernels get about as much for their intermediates.
     ``peak`` is the largest amount alive after an operator. Raises RuntimeError after ``most``

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from .dispatch import OperatorMode
 
 NARROW = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
@@ -26,7 +27,7 @@ def _widened(value: Any) -> Any:
     return value
 
 
-class Widening(TorchDispatchMode):
+class Widening(OperatorMode):
     """Makes operators without float32 operands return no float32 results."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

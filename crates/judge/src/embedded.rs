@@ -22,6 +22,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "computes.py",
     "conditioning.py",
     "constants.py",
+    "dispatch.py",
     "distance.py",
     "device_sampling.py",
     "examiner.py",

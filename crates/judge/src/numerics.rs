@@ -36,3 +36,8 @@ fn elements_near_a_tie_are_found_in_honest_programs() {
 fn accumulating_scatters_need_a_kernel() {
     assert_eq!(python_test("what_computes.py"), "asked of 11 6");
 }
+
+#[test]
+fn modes_do_not_import_the_compiler() {
+    assert_eq!(python_test("operator_modes.py"), "modes 6 operators 6");
+}
