@@ -44,6 +44,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Least memory of a GPU that is worth a part of its own, bytes.
 const PART_BYTES: u64 = 4 << 30;
 
+/// How the processes of a session are started: [`Begun::begin`] or [`Begun::to_verify`].
+type Begin = fn(&LocalJudge, &Task) -> Result<Begun, JudgeError>;
+
 /// A pool of task sessions on one judge.
 pub struct SessionPool<'j> {
     judge: &'j LocalJudge,
@@ -186,7 +189,7 @@ impl<'j> SessionPool<'j> {
                 return Ok(());
             }
         }
-        self.with(task, false, |_| Ok(()))
+        self.with(task, false, Begun::begin, |_| Ok(()))
     }
 
     /// Judges a candidate up to `stage`; see [`TaskSession::judge`]. Waits for its turn. A candidate that was
@@ -223,13 +226,16 @@ impl<'j> SessionPool<'j> {
     ) -> Result<Verdict, JudgeError> {
         // Needs no session: compiling is bounded by the cores, not by the device. What is built here a session
         // finds built.
-        let known = self.known(task)?;
+        // Baselines take longest to start: only where they are needed.
+        let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
+        let known = self.known(task, begin)?;
         let seconds = match built(self.judge, task, &known, candidate, stage)? {
             ControlFlow::Break(verdict) => return Ok(verdict),
             ControlFlow::Continue(seconds) => seconds,
         };
         let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
-        let mut verdict = self.with(task, alone, |session| session.judge(candidate, stage))?;
+        let mut verdict =
+            self.with(task, alone, begin, |session| session.judge(candidate, stage))?;
         verdict.seconds.build += seconds;
         Ok(verdict)
     }
@@ -248,14 +254,14 @@ impl<'j> SessionPool<'j> {
     }
 
     /// Known facts of a task; opens the task if there are none.
-    fn known(&self, task: &Task) -> Result<Known, JudgeError> {
+    fn known(&self, task: &Task, begin: Begin) -> Result<Known, JudgeError> {
         let key = Key::of(task);
         let state = self.lock();
         if let Some((_, known)) = state.known.iter().find(|(known, _)| *known == key) {
             return Ok(known.clone());
         }
         drop(state);
-        self.with(task, false, |session| Ok(session.known()))
+        self.with(task, false, begin, |session| Ok(session.known()))
     }
 
     /// Why an opened task is degenerate; empty if it is not, or not known yet. See
@@ -276,7 +282,7 @@ impl<'j> SessionPool<'j> {
     ) -> Result<Findings, JudgeError> {
         // Times of kernels mean something only alone; on a GPU everything is.
         let alone = *inspection == Inspection::Kernels && !self.judge.config().device.is_cuda();
-        self.with(task, alone, |session| session.inspect(candidate, inspection))
+        self.with(task, alone, Begun::to_verify, |session| session.inspect(candidate, inspection))
     }
 
     /// Examines the task itself; see [`TaskSession::examine`]. Waits for its turn.
@@ -320,25 +326,27 @@ impl<'j> SessionPool<'j> {
         }
     }
 
-    /// Works with the task's session; with more memory, once more, if it needs that.
+    /// Works with the task's session, whose processes `begin` starts if it is not open; with more memory, once
+    /// more, if it needs that.
     fn with<T>(
         &self,
         task: &Task,
         alone: bool,
+        begin: Begin,
         work: impl Fn(&mut TaskSession<'j>) -> Result<T, JudgeError>,
     ) -> Result<T, JudgeError> {
         let mut again = true;
         loop {
             self.judge.alive()?;
             let key = Key::of(task);
-            let begun = self.begin(&key, &|| Begun::begin(self.judge, task))?;
+            let begun = self.begin(&key, &|| begin(self.judge, task))?;
             let turn = self.turn(key, alone);
             let kept = turn.take();
             let was_kept = kept.is_some();
             let session = match (kept, begun) {
                 (Some(session), _) => Ok(session),
                 (None, begun) => begun
-                    .map_or_else(|| Begun::begin(self.judge, task), Ok)
+                    .map_or_else(|| begin(self.judge, task), Ok)
                     .and_then(|begun| TaskSession::open(self.judge, task, begun, turn.memory())),
             };
             if let Ok(session) = &session {
