@@ -465,26 +465,4 @@ pub(crate) struct Man {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn common_options_have_their_own_heading() {
-        let command = Cli::command();
-        let eval = command.find_subcommand("eval").unwrap();
-        let heading = |id: &str| {
-            let option = eval.get_arguments().find(|option| option.get_id().as_str() == id);
-            option.unwrap().get_help_heading()
-        };
-        assert_eq!((heading("suite"), heading("max_turns")), (None, None));
-        assert_eq!(heading("seed"), Some("Common options"));
-        assert!(heading("base_url").unwrap().contains("models behind an endpoint"));
-    }
-}
+mod tests;

@@ -10,6 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// How long what the jail should end lives at most.
+const LIFETIME: Duration = Duration::from_mins(10);
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |index: usize| arguments.get(index).map_or("", String::as_str);
@@ -30,8 +33,8 @@ fn main() {
         "descriptors" => descriptors(),
         "read-descriptor" => fs_err::read_to_string(format!("/proc/self/fd/{}", text(1))),
         "fork" => fork_until_refused(number(1)),
-        "memory" => allocate(number(1)),
-        "memory-tree" => allocate_in_children(number(1), number(2)),
+        "memory" => allocate(number(1), number(2)),
+        "memory-tree" => allocate_in_children(number(1), number(2), number(3)),
         "fill" => fill(Path::new(text(1)), number(2)),
         "daemon" => daemon(Path::new(text(1))),
         "wake-itself" => wake_itself(Path::new(text(1))),
@@ -149,7 +152,8 @@ fn fork_until_refused(most: u64) -> io::Result<String> {
     }
 }
 
-fn allocate(bytes: u64) -> io::Result<String> {
+/// Holds memory for this many milliseconds, or for as long as the jail needs to measure it.
+fn allocate(bytes: u64, milliseconds: u64) -> io::Result<String> {
     let mut held: Vec<Vec<u8>> = Vec::new();
     let piece = 8 << 20;
     for _ in 0..bytes.div_ceil(piece) {
@@ -159,14 +163,14 @@ fn allocate(bytes: u64) -> io::Result<String> {
         memory.resize(piece as usize, 1);
         held.push(memory);
     }
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(milliseconds.max(300)));
     Ok(format!("held {}", held.iter().map(Vec::len).sum::<usize>()))
 }
 
-fn allocate_in_children(count: u64, bytes: u64) -> io::Result<String> {
+fn allocate_in_children(count: u64, bytes: u64, milliseconds: u64) -> io::Result<String> {
     for _ in 0..count {
         if check(unsafe { libc::fork() })? == 0 {
-            let worked = allocate(bytes).is_ok();
+            let worked = allocate(bytes, milliseconds).is_ok();
             std::process::exit(i32::from(!worked));
         }
     }
@@ -222,7 +226,7 @@ fn wake_itself(heartbeat: &Path) -> io::Result<String> {
     let every = libc::itimerspec { it_interval: pause, it_value: pause };
     check(unsafe { libc::timer_settime(timer, 0, &raw const every, std::ptr::null_mut()) })?;
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(30) {
+    while started.elapsed() < LIFETIME {
         fs_err::write(heartbeat, format!("{:?}", started.elapsed()))?;
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -237,7 +241,7 @@ fn daemon(heartbeat: &Path) -> io::Result<String> {
         if check(unsafe { libc::fork() })? == 0 {
             ignore_signals();
             let started = Instant::now();
-            while started.elapsed() < Duration::from_secs(30) {
+            while started.elapsed() < LIFETIME {
                 fs_err::write(heartbeat, format!("{:?}", started.elapsed()))?;
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -256,7 +260,7 @@ fn ignore_signals() {
 fn deaf() -> String {
     ignore_signals();
     println!("deaf");
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(LIFETIME);
     "slept".into()
 }
 
@@ -264,11 +268,11 @@ fn burn(threads: u64) -> io::Result<String> {
     for _ in 0..threads {
         if check(unsafe { libc::fork() })? == 0 {
             let started = Instant::now();
-            while started.elapsed() < Duration::from_secs(30) {}
+            while started.elapsed() < LIFETIME {}
             std::process::exit(0);
         }
     }
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(LIFETIME);
     Ok("burnt".into())
 }
 

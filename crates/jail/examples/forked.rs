@@ -41,7 +41,9 @@ fn act(program: &Program) -> i32 {
     let arguments: Vec<&str> = program.args.iter().map(String::as_str).collect();
     let said = match arguments[..] {
         ["as-is", "state"] => state(),
-        ["as-is", "hold", bytes] => Ok(hold(bytes.parse().unwrap_or(0))),
+        ["as-is", "hold", bytes, milliseconds] => {
+            Ok(hold(bytes.parse().unwrap_or(0), milliseconds.parse().unwrap_or(0)))
+        }
         ["as-is", "change-executable"] => change_executable(),
         _ => Err(Command::new(&program.program)
             .args(&program.args)
@@ -80,9 +82,9 @@ fn state() -> io::Result<String> {
     Ok(format!("{open:?} {cwd} {umask:03o} own {own} {masks:?} {rest:?}"))
 }
 
-fn hold(bytes: usize) -> String {
+fn hold(bytes: usize, milliseconds: u64) -> String {
     let memory = std::hint::black_box(vec![1_u8; bytes]);
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(milliseconds));
     format!("held {}", memory.len())
 }
 

@@ -233,6 +233,8 @@ mod tests {
     }
 
     const SOON: Duration = Duration::from_millis(50);
+    /// Only what hangs reaches it.
+    const LATE: Duration = Duration::from_mins(2);
 
     #[test]
     fn an_error_reply_is_not_an_answer() {
@@ -252,8 +254,8 @@ mod tests {
             }
         });
         for awake in [true, false, true] {
-            channel.send(&serde_json::json!({}), SOON).unwrap();
-            assert_eq!(channel.answer(awake, AWAKE * 5).unwrap(), b"7");
+            channel.send(&serde_json::json!({}), LATE).unwrap();
+            assert_eq!(channel.answer(awake, LATE).unwrap(), b"7");
         }
         answerer.join().unwrap();
         let (mut channel, _theirs) = pair();
@@ -281,17 +283,14 @@ mod tests {
     #[test]
     fn drip_feeding_does_not_extend_the_deadline() {
         let (mut channel, mut theirs) = pair();
+        // An answer of 16 MiB, one byte at a time, until nobody reads it.
         let feeder = std::thread::spawn(move || {
-            for _ in 0..40 {
+            theirs.write_all(&MAX_FRAME_BYTES.to_le_bytes()).unwrap();
+            while theirs.write_all(&[1]).is_ok() {
                 std::thread::sleep(Duration::from_millis(10));
-                if theirs.write_all(&[1]).is_err() {
-                    return;
-                }
             }
         });
-        let start = Instant::now();
-        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Late(_) | NoAnswer::Malformed(_))));
-        assert!(start.elapsed() < Duration::from_millis(300));
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Late(_))));
         drop(channel);
         feeder.join().unwrap();
     }

@@ -183,7 +183,7 @@ mod tests {
     use crate::device::Device;
     use crate::judge::LocalJudge;
     use crate::oracle::{INIT, LoadedOracle};
-    use crate::testing::own_judge;
+    use crate::testing::forking_judge;
 
     /// What needs numpy has it, and what a role's libraries were told they were told.
     const SOURCE: &str = "
@@ -206,10 +206,7 @@ def get_inputs():
 
     #[test]
     fn oracles_and_baselines_fork_from_separate_servers() {
-        let judge = own_judge(Device::Cpu);
-        if !judge.host.jail.can_fork() {
-            return;
-        }
+        let Some(judge) = forking_judge(Device::Cpu) else { return };
         let task = Task::from_source("task", SOURCE);
         let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
         let loaded = (load().unwrap(), load().unwrap());
@@ -233,10 +230,7 @@ def get_inputs():
     /// imported, would keep a parent from being one.
     #[test]
     fn gpu_processes_of_every_role_are_forked() {
-        let judge = own_judge(Device::Cuda(0));
-        if !judge.host.jail.can_fork() {
-            return;
-        }
+        let Some(judge) = forking_judge(Device::Cuda(0)) else { return };
         let task = Task::from_source("task", COMPILED);
         let runner = judge.runner_pool.take().unwrap();
         let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
@@ -304,10 +298,7 @@ def get_init_inputs():
 
     #[test]
     fn a_warm_compiler_writes_the_same_files() {
-        let judge = own_judge(Device::Cpu);
-        if !judge.host.jail.can_fork() {
-            return;
-        }
+        let Some(judge) = forking_judge(Device::Cpu) else { return };
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let warmed_up = written(&judge, one.path());
         let told = |judge: &LocalJudge| judge.host.forks.of(Role::Baseline).told();

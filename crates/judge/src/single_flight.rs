@@ -107,14 +107,21 @@ mod tests {
     #[test]
     fn concurrent_equal_questions_are_computed_once() {
         let (flights, worked) = (SingleFlight::default(), AtomicUsize::new(0));
+        // All threads come to the first question before it is answered.
+        let arrived = AtomicUsize::new(0);
         let ask = |question: usize| {
             flights.once(&question, || {
                 worked.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(20));
+                while arrived.load(Ordering::SeqCst) < 16 {
+                    std::thread::yield_now();
+                }
                 Ok::<_, ()>(question * 10)
             })
         };
-        let ask_all = || (0..500).map(|i| ask(i % 4).unwrap()).collect::<Vec<_>>();
+        let ask_all = || {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            (0..500).map(|i| ask(i % 4).unwrap()).collect::<Vec<_>>()
+        };
         let answers: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16).map(|_| scope.spawn(ask_all)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -129,9 +136,15 @@ mod tests {
     #[test]
     fn a_failed_computation_is_retried_by_the_next_caller() {
         let (flights, started) = (SingleFlight::default(), AtomicUsize::new(0));
+        let comes = AtomicUsize::new(0);
         let turn = |fails: bool| {
+            comes.fetch_add(1, Ordering::SeqCst);
             flights.once(&"question", || {
                 started.fetch_add(1, Ordering::SeqCst);
+                // Until the other caller comes, and most likely waits.
+                while comes.load(Ordering::SeqCst) < 2 {
+                    std::thread::yield_now();
+                }
                 std::thread::sleep(Duration::from_millis(50));
                 assert!(!fails, "it dies");
                 Err::<(), _>("it fails")

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use warpwright_jail::{Outcome, Requirement};
 use warpwright_record::verdict::Profile;
+use warpwright_test_support::{Need, missing};
 
 use crate::degenerate::Degenerate;
 use crate::device::Device;
@@ -37,6 +38,17 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         window: None,
     })
     .unwrap()
+}
+
+/// As [`own_judge`], for tests of forked processes: `None` if its jail has no fork server and `WARPWRIGHT_SKIP`
+/// allows that.
+pub(crate) fn forking_judge(device: Device) -> Option<LocalJudge> {
+    let judge = own_judge(device);
+    if judge.host.jail.can_fork() {
+        return Some(judge);
+    }
+    missing(Need::ForkServer);
+    None
 }
 
 /// The last line of what a Python test of the oracle's package prints (a file of `tests/`).

@@ -169,16 +169,23 @@ mod tests {
     async fn request_runs_once_despite_disconnects_and_retries() {
         let (replays, asked) =
             (Replays::new(Duration::from_mins(1), 1 << 20), Arc::new(AtomicU32::new(0)));
-        let ask = |asked: Arc<AtomicU32>| async move {
-            asked.fetch_add(1, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            (stored("answer"), true)
+        let open = Arc::new(tokio::sync::Notify::new());
+        let ask = |asked: Arc<AtomicU32>| {
+            let open = Arc::clone(&open);
+            async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                open.notified().await;
+                (stored("answer"), true)
+            }
         };
         // The first asker goes away at once.
         let gone = replays.once(key("k"), b"body", ask(Arc::clone(&asked)));
-        assert!(tokio::time::timeout(Duration::from_millis(5), gone).await.is_err());
+        assert!(tokio::time::timeout(Duration::ZERO, gone).await.is_err());
         let others = (0..20).map(|_| replays.once(key("k"), b"body", ask(Arc::clone(&asked))));
-        for answer in futures_util::future::join_all(others).await {
+        // All of them wait before there is an answer.
+        let others = futures_util::future::join_all(others);
+        let (answers, ()) = tokio::join!(biased; others, async { open.notify_one() });
+        for answer in answers {
             assert_eq!(answer.unwrap(), (stored("answer"), true));
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -210,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn stored_answers_are_bounded_by_bytes_and_age() {
-        let replays = Replays::new(Duration::from_millis(80), 1000);
+        let replays = Replays::new(Duration::from_hours(1), 1000);
         for number in 0..50 {
             let text = "x".repeat(100);
             let ask = async move { (stored(&text), true) };
@@ -222,8 +229,14 @@ mod tests {
             assert!(state.bytes <= 1000 && state.entries.len() <= 10, "{}", state.bytes);
             assert_eq!(state.entries.len(), state.kept.len());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let (_, again) = replays.once(key("49"), b"", async { (stored("y"), true) }).await.unwrap();
+        let ask = || async { (stored("y"), true) };
+        let (_, again) = replays.once(key("49"), b"", ask()).await.unwrap();
+        assert!(again, "positive control: the newest is kept");
+
+        let replays = Replays::new(Duration::from_millis(1), 1000);
+        replays.once(key("old"), b"", ask()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let (_, again) = replays.once(key("old"), b"", ask()).await.unwrap();
         assert!(!again, "its time was over");
         assert_eq!(replays.0.lock().entries.len(), 1);
     }

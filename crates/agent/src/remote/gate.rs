@@ -186,6 +186,7 @@ impl Drop for Permit<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::thread::ScopedJoinHandle;
 
     use super::*;
 
@@ -218,6 +219,28 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
     }
 
+    /// Waits until the caller waits at the gate. The lock covers arrival and admission, so a caller that is seen
+    /// waiting was not admitted.
+    fn wait_for_arrival(gate: &Gate, caller: &ScopedJoinHandle<'_, bool>) {
+        while gate.lock().waiting.is_empty() {
+            assert!(!caller.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn held_gate_admits_nobody() {
+        let gate = Gate::new(1, QUICK, Duration::from_mins(1));
+        let stop = AtomicBool::new(false);
+        gate.hold(Duration::from_hours(1));
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| gate.enter(Instant::now(), &stop).is_ok());
+            wait_for_arrival(&gate, &caller);
+            gate.lock().hold_until = None;
+            assert!(caller.join().unwrap(), "positive control: it is admitted afterwards");
+        });
+    }
+
     #[test]
     fn unreachable_server_is_probed_by_one_caller_then_fails_all() {
         let gate = Gate::new(8, QUICK, Duration::from_millis(50));
@@ -227,6 +250,15 @@ mod tests {
         let asked = Instant::now();
         let probe = gate.enter(asked, &stop).unwrap();
         assert!(probe.probe);
+        // Another caller waits although the pause after the failure is over.
+        gate.lock().hold_until = None;
+        let leaves = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| gate.enter(Instant::now(), &leaves).is_ok());
+            wait_for_arrival(&gate, &other);
+            leaves.store(true, Ordering::SeqCst);
+            assert!(!other.join().unwrap(), "the stop flag ends its wait");
+        });
         std::thread::sleep(Duration::from_millis(60));
         assert_eq!(gate.failed("refused", true), (true, false));
         drop(probe);

@@ -3,10 +3,10 @@
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use serde_json::json;
 use warpwright_record::message::{ToolCall, ToolResult, ToolStatus};
+use warpwright_test_support::{Need, missing};
 
 use super::Toolbox;
 use super::arguments::{BASH, Bash, Edit, Read, Write};
@@ -127,8 +127,11 @@ fn compilers_work_in_the_jail() {
         .unwrap()
         .flatten()
         .map(|library| library.path().join("site-packages/nvidia/cu13"))
-        .find(|folder| folder.join("bin/nvcc").is_file())
-        .expect("nvcc in the environment of the tests: run `make setup`");
+        .find(|folder| folder.join("bin/nvcc").is_file());
+    let Some(toolkit) = toolkit else {
+        missing(Need::Nvcc);
+        return;
+    };
     let toolkit = fs_err::canonicalize(toolkit).unwrap();
     assert_ne!(tools.sh("nvcc --version").status, ToolStatus::Ok, "control: not named, not there");
     let provision = Provision {
@@ -198,7 +201,7 @@ fn disk_use_is_bounded() {
         let result = tools.sh(attack);
         assert_ne!(result.status, ToolStatus::Ok, "{attack}: {}", result.text);
     }
-    let deep = tools.sh("d=$(printf 'd/%.0s' {1..90}); mkdir -p $d; sleep 60");
+    let deep = tools.sh("d=$(printf 'd/%.0s' {1..90}); mkdir -p $d; sleep 600");
     assert!(deep.text.contains("the shell was ended: the workspace holds"), "{}", deep.text);
     assert_eq!(tools.sh("rm -r d && echo cleared").text, "cleared\n");
     assert!(tools.is_well());
@@ -226,9 +229,13 @@ fn fork_bomb_is_bounded_and_ended_by_restart() {
     let tools = scene.tools();
     let seconds = unique_seconds();
     let bomb = format!("b() {{ sleep {seconds} & b & b; }}; b");
-    tools.sh_for(&bomb, 2_000);
-    let count = processes_with(&seconds);
-    assert!(count > 10 && count < 1_100, "{count}: it ran, and was bounded");
+    // A slow machine needs more time for its first processes.
+    let mut counts = [2_000, 10_000, 100_000].into_iter().map(|milliseconds| {
+        tools.sh_for(&bomb, milliseconds);
+        processes_with(&seconds)
+    });
+    let count = counts.find(|count| *count > 10).expect("positive control: it ran");
+    assert!(count < 1_100, "{count}: it was bounded");
     let arguments = json!({ "command": "echo well", "restart": true });
     let result = tools.result(&ToolCall { id: "1".into(), name: BASH.into(), arguments });
     assert!(result.text.starts_with("well\n"), "{}", result.text);
@@ -290,9 +297,11 @@ fn attacks_on_protocol_descriptors_forge_no_output() {
     }
     // A fake end that comes before the time does not put one call's output into another's verdicts.
     scene.workspace.files().write("model_new.py", b"new").unwrap();
-    let fake = "for n in {3..60}; do printf \"end $__ww_mark 0\" >&$n; done 2>/dev/null; sleep 1; bash utils/compile.sh";
+    let fake = "for n in {3..60}; do printf \"end $__ww_mark 0\" >&$n; done 2>/dev/null; until [ -e go ]; do sleep 0.05; done; bash utils/compile.sh > asked 2>&1; echo $? >> asked";
     let early = tools.run(&Bash::call("1", fake), None).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    scene.workspace.files().write("go", b"").unwrap();
+    let asked = || scene.workspace.files().read("asked", 10_000).unwrap_or_default();
+    assert!(eventually(|| asked().ends_with(b"1\n")), "the command goes on after its fake end");
     let next = tools.run(&Bash::call("1", "echo next"), None).unwrap();
     assert!(early.judged.is_empty() && next.judged.is_empty(), "asked between calls: refused");
 }

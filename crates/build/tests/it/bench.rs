@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use warpwright_build::{Artifact, Builder, Failed, Outcome, Settings, Target, Toolchain};
 use warpwright_jail::{Jail, Limits, Requirement, Spec};
 use warpwright_record::candidate::Candidate;
+use warpwright_test_support::{Need, missing};
 
 /// A builder and the folder it keeps its cache in.
 pub(crate) struct Bench {
@@ -31,13 +32,40 @@ pub(crate) fn bench() -> Bench {
     bench_with(Settings::default())
 }
 
+/// As [`bench`], for tests that compile for a GPU: `None` if there is no nvcc and `WARPWRIGHT_SKIP` allows that.
+pub(crate) fn bench_with_nvcc() -> Option<Bench> {
+    let bench = bench();
+    if bench.builder.toolchain().nvcc.is_some() {
+        return Some(bench);
+    }
+    missing(Need::Nvcc);
+    None
+}
+
 pub(crate) fn bench_with(settings: Settings) -> Bench {
-    let jail = Arc::new(Jail::detect(Requirement::Any).unwrap());
-    let toolchain = Toolchain::detect(&jail, &python()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
-    let builder = Builder::new(Arc::clone(&jail), toolchain, settings, &cache).unwrap();
+    bench_in(folder, &cache, settings)
+}
+
+/// As [`bench`], with the cache that the judge's tests fill, where torch's headers are precompiled on their second
+/// use: reading them takes a minute. A test makes its candidates [`unique`], so that it compiles them itself.
+pub(crate) fn bench_with_torch_headers() -> Bench {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("test-cache/build");
+    bench_in(tempfile::tempdir().unwrap(), &cache, Settings::default())
+}
+
+fn bench_in(folder: TempDir, cache: &Path, settings: Settings) -> Bench {
+    let jail = Arc::new(Jail::detect(Requirement::Any).unwrap());
+    let toolchain = Toolchain::detect(&jail, &python()).unwrap();
+    let builder = Builder::new(Arc::clone(&jail), toolchain, settings, cache).unwrap();
     Bench { builder, folder, jail }
+}
+
+/// A line comment of C++ that no other process writes.
+pub(crate) fn unique() -> String {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    format!("// {} {}\n", std::process::id(), time.as_nanos())
 }
 
 pub(crate) fn candidate(files: &[(&str, &str)]) -> Candidate {

@@ -4,7 +4,7 @@
 use warpwright_build::{Request, Target};
 use warpwright_record::candidate::Candidate;
 
-use crate::bench::{Bench, bench, built, candidate, sm_90a};
+use crate::bench::{Bench, bench, bench_with_nvcc, built, candidate, sm_90a};
 
 fn single_file(text: &str) -> Candidate {
     let file = ("model_new.py".to_owned(), text.as_bytes().to_vec());
@@ -206,7 +206,7 @@ fn long_cublas_call_through_torchs_handle_builds() {
 
 #[test]
 fn long_gpu_binding_loads_without_a_gpu() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let files = [("kernels/linear_binding.cpp", CUBLAS), ("kernels/bias.cu", BIAS)];
     let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
     assert!(artifact.has_extension);
@@ -224,7 +224,7 @@ fn long_gpu_binding_loads_without_a_gpu() {
 
 #[test]
 fn long_inline_sources_build_for_a_gpu() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let artifact = built(bench.builder.build(&single_file(DISPATCH), &sm_90a()).unwrap());
     assert!(artifact.inline);
     assert!(

@@ -3,7 +3,9 @@
 use warpwright_build::{Request, Resources, Target};
 use warpwright_record::verdict::FailureClass;
 
-use crate::bench::{bench, built, candidate, failed};
+use crate::bench::{
+    bench, bench_with_nvcc, bench_with_torch_headers, built, candidate, failed, unique,
+};
 
 const GELU: &str = r#"#include <cuda_runtime.h>
 #include <math.h>
@@ -108,7 +110,7 @@ except TypeError as error:
 
 #[test]
 fn nvcc_reports_resources_of_a_host_build() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let files = [("kernels/gelu.cu", GELU), ("kernels/tools/gelu.cuh", HEADER)];
     let resources = Resources::Report { arch: "sm_90".to_owned() };
     let request = Request { resources, ..Request::default() };
@@ -155,10 +157,11 @@ fn errors_are_located_in_sources_and_headers() {
 
 #[test]
 fn binding_with_torch_headers_runs_unmodified() {
-    let bench = bench();
+    let bench = bench_with_torch_headers();
+    let binding = format!("{BINDING}{}", unique());
     let files = [
         ("kernels/gelu.cu", GELU),
-        ("kernels/gelu_binding.cpp", BINDING),
+        ("kernels/gelu_binding.cpp", &binding),
         ("kernels/tools/gelu.cuh", HEADER),
     ];
     let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
@@ -183,7 +186,7 @@ else:
 "#,
     );
     // Only the binding changes: the kernel's object is not made again, and torch operators are found.
-    let cheat = BINDING.replace("    return y;", "    return y + torch::matmul(x, x.t()).sum();");
+    let cheat = binding.replace("    return y;", "    return y + torch::matmul(x, x.t()).sum();");
     let files = [
         ("kernels/gelu.cu", GELU),
         ("kernels/gelu_binding.cpp", &cheat),
@@ -235,21 +238,20 @@ class ModelNew(torch.nn.Module):
 
 #[test]
 fn inline_sources_are_harvested_built_and_reused() {
-    let bench = bench();
-    let files = std::iter::once(("model_new.py".to_owned(), INLINE.as_bytes().to_vec()));
+    let bench = bench_with_torch_headers();
+    let model = INLINE.replacen("__global__", &format!("{}__global__", unique()), 1);
+    let files = std::iter::once(("model_new.py".to_owned(), model.clone().into_bytes()));
     let candidate = warpwright_record::candidate::Candidate::from_files(files.collect());
     let artifact = built(bench.builder.build(&candidate, &Target::Cpu).unwrap());
     assert!(artifact.inline && !artifact.has_extension);
     assert!(artifact.warnings[0].message.contains("--use_fast_math is ignored"));
-    let model = bench.folder.path().join("model_new.py");
-    fs_err::write(&model, INLINE).unwrap();
     let script = format!(
         r#"
 import torch
 from warpwright_oracle import harvest
 harvest.install(ARTIFACT)
 scope = {{}}
-exec(compile({INLINE:?}, "model_new.py", "exec"), scope)
+exec(compile({model:?}, "model_new.py", "exec"), scope)
 a, b = torch.randn(3, 700), torch.randn(3, 700)
 torch.testing.assert_close(scope["ModelNew"]()(a, b), a + b)
 try:

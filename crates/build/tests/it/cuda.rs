@@ -3,7 +3,7 @@
 use warpwright_build::{ParamKind, Returns};
 use warpwright_record::verdict::{FailureClass, Severity};
 
-use crate::bench::{bench, built, candidate, failed, sm_90a};
+use crate::bench::{bench_with_nvcc, built, candidate, failed, sm_90a};
 
 const AXPBY: &str = r#"#include <cuda_runtime.h>
 
@@ -26,7 +26,7 @@ extern "C" int axpby(const float* x, float* y, float a, int n, cudaStream_t stre
 
 #[test]
 fn launcher_is_built_with_its_signature_and_resources() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let artifact =
         built(bench.builder.build(&candidate(&[("kernels/a.cu", AXPBY)]), &sm_90a()).unwrap());
     let launcher = &artifact.launchers[0];
@@ -44,7 +44,7 @@ fn launcher_is_built_with_its_signature_and_resources() {
 
 #[test]
 fn syntax_error_has_its_line_and_column() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = AXPBY.replace("float a, int n, cuda", "float a int n, cuda");
     let why =
         failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
@@ -58,7 +58,7 @@ fn syntax_error_has_its_line_and_column() {
 
 #[test]
 fn launcher_with_an_unsupported_type_is_refused_by_name() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = AXPBY.replace("float a, int n, cuda", "float2 a, int n, cuda");
     let text = text.replace("stream>>>(x, y, a, n)", "stream>>>(x, y, a.x, n)");
     let why =
@@ -69,7 +69,7 @@ fn launcher_with_an_unsupported_type_is_refused_by_name() {
 
 #[test]
 fn excess_shared_memory_is_a_build_failure() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = AXPBY.replace("tile[N]", "tile[N * 1024]");
     let why =
         failed(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
@@ -81,7 +81,7 @@ fn excess_shared_memory_is_a_build_failure() {
 
 #[test]
 fn undefined_function_is_located_at_its_use() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = AXPBY.replace("extern \"C\"", "int helper(int);\nextern \"C\"");
     let text = text.replace("(n + 255) / 256", "helper(n)");
     let why =
@@ -92,7 +92,7 @@ fn undefined_function_is_located_at_its_use() {
 
 #[test]
 fn warnings_of_a_successful_build_are_kept() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = AXPBY.replace("__shared__", "int unused = 3;\n    __shared__");
     let artifact =
         built(bench.builder.build(&candidate(&[("kernels/a.cu", &text)]), &sm_90a()).unwrap());
@@ -108,7 +108,7 @@ fn warnings_of_a_successful_build_are_kept() {
 
 #[test]
 fn several_files_share_headers_and_link_into_one_library() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let header = "#pragma once\ntemplate <typename T> __device__ T twice(T x) { return x + x; }\n";
     let kernel = |name: &str| {
         format!(

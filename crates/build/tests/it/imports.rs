@@ -4,7 +4,7 @@ use warpwright_build::{Artifact, Instrument, Request, Target};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::FailureClass;
 
-use crate::bench::{Bench, bench, built, candidate, failed, quick, sm_90a};
+use crate::bench::{Bench, bench, bench_with_nvcc, built, candidate, failed, quick, sm_90a};
 
 const EVERYTHING: &str = include_str!("../honest/everything_binding.cpp");
 const RUNTIME: &str = include_str!("../honest/runtime.cu");
@@ -42,7 +42,7 @@ fn long_honest_bindings_pass_on_the_host() {
 /// Locks, containers, streams, exceptions and clocks.
 #[test]
 fn launchers_may_use_the_standard_library() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let files = [("kernels/standard.cu", STANDARD)];
     let artifact = built(bench.builder.build(&candidate(&files), &Target::Cpu).unwrap());
     bench.python(
@@ -58,7 +58,7 @@ fn launchers_may_use_the_standard_library() {
 
 #[test]
 fn a_binding_needs_no_header_of_torch() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let binding = "#include <cuda_runtime.h>
 #include <functional>
 #include <memory>
@@ -86,7 +86,7 @@ REGISTER_BINDING(scale, [](pybind11::module& m) { m.def(\"run\", &run); });
 
 #[test]
 fn long_honest_bindings_pass_for_a_gpu() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let files = [("kernels/everything_binding.cpp", EVERYTHING), ("kernels/scale.cu", SCALE)];
     let artifact = built(bench.builder.build(&candidate(&files), &sm_90a()).unwrap());
     assert!(artifact.has_extension && artifact.own_kernels == 1);
@@ -94,7 +94,7 @@ fn long_honest_bindings_pass_for_a_gpu() {
 
 #[test]
 fn launchers_may_use_cuda_runtime_libraries_and_instructions() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let artifact =
         built(bench.builder.build(&candidate(&[("kernels/a.cu", RUNTIME)]), &sm_90a()).unwrap());
     assert_eq!(artifact.own_kernels, 2);
@@ -109,7 +109,7 @@ fn launchers_may_use_cuda_runtime_libraries_and_instructions() {
 
 #[test]
 fn only_tensor_map_functions_of_the_driver_are_allowed() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let with = |call: &str| {
         format!(
             "#include <cuda.h>\n{SCALE}\nextern \"C\" int describe(void* p) {{ return {call}; }}\n"
@@ -161,7 +161,7 @@ REGISTER_BINDING(f, [](pybind11::module& m) { m.def(\"f\", &f); });
 
 #[test]
 fn candidate_cannot_define_launch_functions() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let with = |head: &str| format!("{head}\n{SCALE}");
     for (head, target) in [
         ("extern \"C\" int hostcuda_libraries() { return 1; }", quick()),
@@ -217,7 +217,7 @@ extern \"C\" void product(const float* x, const float* y, float* z, cudaStream_t
 
 #[test]
 fn kernels_and_library_calls_are_ablated_for_a_gpu() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = RUNTIME.replace("__global__ void k(", "KERNEL k(");
     let text = format!("#define KERNEL __global__ void\n{text}");
     let candidate = candidate(&[("kernels/a.cu", &text)]);
@@ -234,7 +234,7 @@ fn kernels_and_library_calls_are_ablated_for_a_gpu() {
 
 #[test]
 fn versioned_launch_symbol_is_refused() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let text = SCALE.replace(
         "extern \"C\" int scale",
         "extern \"C\" int versioned(const void*, dim3, dim3, void**, size_t, cudaStream_t);

@@ -2,7 +2,7 @@
 
 use warpwright_build::{Artifact, Instrument, Request, Target};
 
-use crate::bench::{Bench, bench, built, candidate, sm_90a};
+use crate::bench::{Bench, bench, bench_with_nvcc, built, candidate, sm_90a};
 
 const KERNEL: &str = "#include <cuda_runtime.h>\n\
     __global__ void scale(float* x) { x[threadIdx.x] *= 2.f; }\n\
@@ -33,7 +33,7 @@ fn each_instrument_has_its_own_host_binary() {
 
 #[test]
 fn profiling_a_gpu_uses_the_judged_binary() {
-    let bench = bench();
+    let Some(bench) = bench_with_nvcc() else { return };
     let [plain, profiled, sanitized] =
         [Instrument::None, Instrument::Profile, Instrument::Sanitize]
             .map(|instrument| build(&bench, &sm_90a(), instrument));

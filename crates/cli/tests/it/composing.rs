@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -196,11 +196,11 @@ fn interrupt_cancels_pending_model_requests() {
     }
     let process = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
-    let asked = Instant::now();
+    // The server answers neither request before the program has ended.
     let ended = child.wait().unwrap();
     over.store(true, Ordering::SeqCst);
     assert_eq!(ended.code(), Some(130));
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert_eq!(waiting.load(Ordering::SeqCst), 2, "no request was sent again");
     assert!(tried(&program).is_empty());
 }
 

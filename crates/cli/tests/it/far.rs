@@ -140,24 +140,19 @@ fn another_worker_judges_the_job_of_a_killed_worker() {
 fn bench_serve_measures_every_transport() {
     let Some(nats) = Nats::start() else { return };
     let program = Program::new();
-    let arguments = [
-        "bench",
-        "serve",
-        "--device",
-        "cpu",
-        "--stage",
-        "verified",
-        "--seconds",
-        "5",
-        "--rounds",
-        "1",
-        "--nats",
-        &nats.url(),
-        "--json",
-    ];
-    let ran = program.run(&arguments);
-    assert_eq!(ran.code, Some(0), "{}", ran.show());
-    let transports = ran.object()["transports"].as_array().unwrap().clone();
+    let measured = |seconds: u32| {
+        let (seconds, url) = (seconds.to_string(), nats.url());
+        let device = ["bench", "serve", "--device", "cpu", "--stage", "verified", "--json"];
+        let more = ["--seconds", &seconds, "--rounds", "1", "--nats", &url];
+        let ran = program.run(&[&device[..], &more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.show());
+        ran.object()["transports"].as_array().unwrap().clone()
+    };
+    let is_judged = |of: &Value| of["completed"][0].as_array().is_some_and(|all| !all.is_empty());
+    // A slow machine needs longer for its first verdict.
+    let mut tries = [5, 20].into_iter().map(|seconds| (f64::from(seconds), measured(seconds)));
+    let found = tries.find(|(_, transports)| transports.iter().all(is_judged));
+    let (seconds, transports) = found.expect("every transport brings verdicts");
     let names: Vec<_> =
         transports.iter().map(|of| of["transport"].as_str().unwrap().to_owned()).collect();
     assert_eq!(names, ["in_process", "http", "nats"]);
@@ -166,8 +161,10 @@ fn bench_serve_measures_every_transport() {
         let completed: Vec<Vec<f64>> = serde_json::from_value(of["completed"].clone()).unwrap();
         let judged = completed[0].len();
         assert_eq!((rates.len(), completed.len()), (1, 1), "{of}");
-        assert!(judged > 0 && (rates[0] - judged as f64 / 5.0).abs() < 1e-9, "{of}");
-        assert!(completed[0].iter().all(|at| (5.0..10.0).contains(at)), "{of}");
+        assert!((rates[0] - judged as f64 / seconds).abs() < 1e-9, "{of}");
+        let warm_up = seconds.min(10.0);
+        let window = warm_up..warm_up + seconds;
+        assert!(completed[0].iter().all(|at| window.contains(at)), "{of}");
     }
 }
 

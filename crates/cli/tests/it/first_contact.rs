@@ -49,58 +49,6 @@ fn help_names_the_commands_and_the_exit_codes() {
 }
 
 #[test]
-fn every_command_has_help_with_examples() {
-    let program = Program::bare();
-    let commands = [
-        "optimize",
-        "eval",
-        "judge",
-        "report",
-        "compare",
-        "analyze",
-        "analyze gap",
-        "analyze best-of",
-        "analyze merge",
-        "analyze roofline",
-        "analyze verdict-times",
-        "analyze step-times",
-        "analyze steps",
-        "analyze plot",
-        "trajectory",
-        "trajectory show",
-        "trajectory export",
-        "doctor",
-        "synth",
-        "task",
-        "task lint",
-        "task show",
-        "task stats",
-        "task compose",
-        "task drop",
-        "train",
-        "experiment",
-        "watch",
-        "serve",
-        "worker",
-        "bench",
-        "bench judge",
-        "bench serve",
-        "completions",
-        "man",
-    ];
-    for command in commands {
-        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let ran = program.run(&arguments);
-        assert_eq!(ran.code, Some(0));
-        assert!(
-            ran.stdout.contains(&format!("Examples:\n  warpwright {command}")),
-            "{}",
-            ran.show()
-        );
-    }
-}
-
-#[test]
 fn doctor_names_missing_parts_and_their_fix() {
     let program = Program::bare();
     let nowhere = program.path("nowhere/python");

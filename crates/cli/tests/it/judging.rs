@@ -128,11 +128,12 @@ fn failing_references_are_usage_errors() {
 
 #[test]
 fn missing_gpu_error_suggests_the_cpu_device() {
-    if std::path::Path::new("/dev/nvidiactl").exists() {
-        return;
-    }
     let program = scene();
-    let ran = program.run(&["judge", "task.py", "--candidate", "good", "--device", "cuda:0"]);
+    let arguments = ["judge", "task.py", "--candidate", "good", "--device", "cuda:0"];
+    let mut command = program.command(&arguments);
+    // Hides the GPUs of this machine.
+    command.env("CUDA_VISIBLE_DEVICES", "");
+    let ran = program.ran(command);
     assert_eq!(ran.code, Some(4), "{}", ran.show());
     assert!(
         ran.stderr.contains("error: failed to set up the judge: cuda:0 cannot be used"),

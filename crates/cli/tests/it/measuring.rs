@@ -29,11 +29,11 @@ fn bench_judge_reports_latency_and_throughput() {
         assert!(sum > 0.5 * all && sum <= all, "{sum} s of {all} s");
         let of_parts: f64 = parts.iter().map(|name| seconds(name)).sum();
         let within = seconds("verify") + seconds("measure");
-        assert!(of_parts > 0.2 * within && of_parts <= within, "{of_parts} s of {within} s");
+        assert!(of_parts > 0.05 * within && of_parts <= within, "{of_parts} s of {within} s");
         let build = stages["build"].as_f64().unwrap();
         assert!(
-            build > 0.05,
-            "a candidate that no cache knows takes longer to build than {build} s"
+            build > 0.01 * all,
+            "a candidate that no cache knows takes longer to build than {build} s of {all} s"
         );
     }
     assert_eq!(found["latency"].as_array().unwrap().len(), 1);

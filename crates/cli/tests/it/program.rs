@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use warpwright_test_support::{Need, missing};
+
 /// A temporary folder in which the program runs.
 pub(crate) struct Program {
     pub(crate) folder: tempfile::TempDir,
@@ -19,8 +21,8 @@ pub(crate) struct Ran {
 }
 
 impl Program {
-    /// An empty folder, with the interpreter that `make test` sets up and a cache that all tests
-    /// share, so that artifacts are compiled once.
+    /// An empty folder, with the interpreter that `make test` sets up and the cache that all tests of the
+    /// workspace share, so that artifacts and torch's headers are compiled once.
     pub(crate) fn new() -> Self {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let named = std::env::var_os("WARPWRIGHT_PYTHON").map(PathBuf::from);
@@ -32,7 +34,7 @@ impl Program {
     }
 
     fn shared() -> PathBuf {
-        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-cache")
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("test-cache")
     }
 
     /// The cache folder.
@@ -99,8 +101,8 @@ impl Program {
         self.ran(command)
     }
 
-    /// The page's DOM in a browser after its script has run; `None` if no browser is installed. On CI a missing
-    /// browser fails the test.
+    /// The page's DOM in a browser after its script has run; `None` if no browser is installed and
+    /// `WARPWRIGHT_SKIP` allows that.
     #[expect(clippy::disallowed_types, reason = "a browser, which looks at what a user would")]
     pub(crate) fn browsed(&self, url: &str) -> Option<String> {
         let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
@@ -108,7 +110,7 @@ impl Program {
             found.is_ok_and(|ran| ran.status.success())
         });
         let Some(browser) = browser else {
-            assert!(std::env::var_os("CI").is_none(), "chromium is not installed");
+            missing(Need::Browser);
             return None;
         };
         let profile = format!("--user-data-dir={}", self.path("browser").display());

@@ -92,7 +92,7 @@ fn say(stream: &mut TcpStream, status: u16, body: &str) {
 /// Reads the body of a request.
 fn read(stream: &mut TcpStream) -> Option<Value> {
     stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

@@ -7,6 +7,7 @@ use warpwright_learn::engine::{
     Engine, Loss, Prompt, Row, SampleRequest, Sampled, Sampler, Sampling, Step, Which,
 };
 use warpwright_learn::model_config::ModelConfig;
+use warpwright_test_support::{Need, missing};
 
 use crate::oracle::{actions, engine, rows, tiny};
 
@@ -123,11 +124,11 @@ fn gpu_cuda_graphs_sample_the_same_tokens() {
     }
 }
 
-/// Needs two GPUs; passes without effect on one. The test thread's current device is the first GPU,
-/// whichever one an engine uses.
+/// The test thread's current device is the first GPU, whichever one an engine uses.
 #[test]
 fn gpu_second_device_matches_the_first() {
     if Cuda::device_count() < 2 {
+        missing(Need::SecondGpu);
         return;
     }
     let prompts: Vec<Vec<u32>> = (1..50).map(|i| vec![i; 1 + i as usize % 20]).collect();

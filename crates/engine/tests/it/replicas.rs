@@ -6,6 +6,7 @@ use tch::{Cuda, Tensor};
 use warpwright_engine::{Dtype, EngineError, LocalEngine, Replicas, Settings};
 use warpwright_learn::engine::{Engine, Loss, Prompt, Row, Sampler, Sampling, Step, Which};
 use warpwright_learn::recipe::Recipe;
+use warpwright_test_support::{Need, missing};
 
 use crate::oracle::{actions, engine, named, rows, tensors, tiny};
 
@@ -144,10 +145,10 @@ fn load_failure_of_a_device_is_reported() {
     assert!(Replicas::load(Path::new("/nowhere"), &[]).is_err());
 }
 
-/// Needs two GPUs; passes without effect on one.
 #[test]
 fn gpu_two_devices_match_one() {
     if Cuda::device_count() < 2 {
+        missing(Need::SecondGpu);
         return;
     }
     let on = |gpu| Settings { gpu: Some(gpu), ..Settings::default() };

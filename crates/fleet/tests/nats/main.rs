@@ -14,16 +14,20 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use warpwright_fleet::nats::{Bridge, Ended, Kind, LinkConfig, RemoteWorker, Slot};
+use warpwright_fleet::nats::{
+    Bridge, Ended, Kind, LinkConfig, RemoteWorker, RemoteWorkerStatus, Slot,
+};
 use warpwright_fleet::{Answer, Done, Failed, Job, JobEvent, Limits, Queue, Ticket};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 use warpwright_task::Task;
+use warpwright_test_support::{Need, missing};
 
 use crate::server::Nats;
 
 const LEASE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Deadline of every wait; only what hangs reaches it.
+const PATIENCE: Duration = Duration::from_mins(2);
 const URL: &str = "FLEET_TEST_URL";
 
 fn config(url: &str) -> LinkConfig {
@@ -41,11 +45,40 @@ fn judge(job: &Job) -> Done {
     if name == "kill" {
         std::process::abort();
     }
+    if let Some(path) = name.strip_prefix("until-") {
+        while !std::path::Path::new(path).exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
     if let Some(ms) = name.strip_prefix("slow-") {
         std::thread::sleep(Duration::from_millis(ms.parse().unwrap_or(0)));
     }
     let message = format!("{name} of {}", std::process::id());
     Done::Answered(Err(Failed::Task { message, hint: None }))
+}
+
+/// A file, and the name of a job that lasts until the file exists.
+struct Until {
+    folder: tempfile::TempDir,
+}
+
+impl Until {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("over")
+    }
+
+    fn job(&self) -> String {
+        format!("until-{}", self.path().display())
+    }
+
+    /// Lets every such job end.
+    fn end(&self) {
+        std::fs::File::create(self.path()).unwrap();
+    }
 }
 
 /// Not a test: the worker process that [`Worker`] starts.
@@ -177,32 +210,39 @@ fn every_job_ends_once_despite_killed_workers() {
     let Some(mut nats) = Nats::start() else { return };
     let url = nats.url();
     served(&url, None, |queue, bridge| {
-        // One with a clock of its own, where there is a library for it.
+        // One has a clock of its own.
         let skewed = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
         let skew =
             [("LD_PRELOAD", skewed), ("FAKETIME", "+3d"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
         let has = std::path::Path::new(skewed).exists();
+        if !has {
+            missing(Need::Faketime);
+        }
         let mut one = Worker::start(&url, &[]);
         let _two = Worker::start(&url, if has { &skew } else { &[] });
         wait_for("two workers", || bridge.roster().workers().len() == 2);
         // Large ones are in parts.
         let large: Vec<u8> =
             (0..900_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-        let names: Vec<String> = (0..200).map(|i| format!("slow-{}", i % 40)).collect();
+        // The first jobs occupy every slot, until NATS is back.
+        let until = Until::new();
+        let name = |i| if i < 8 { until.job() } else { format!("slow-{}", i % 40) };
+        let names: Vec<String> = (0..200).map(name).collect();
         let all: Vec<_> = names
             .iter()
             .enumerate()
             .map(|(i, name)| submit(queue, name, if i % 50 == 7 { &large } else { b"small" }))
             .collect();
-        std::thread::sleep(Duration::from_millis(300));
+        let is_busy = |worker: &RemoteWorkerStatus| worker.running == 4;
+        wait_for("both judge", || bridge.roster().workers().iter().all(is_busy));
         one.kill();
-        std::thread::sleep(Duration::from_millis(200));
         nats.restart();
+        until.end();
         for (told, name) in all.iter().zip(&names) {
             judged(told, name);
         }
         wait_for("an end", || queue.load().running == 0);
-        // What was delivered twice is not answered twice.
+        // What was delivered twice is not answered twice. On a slow machine this finds less; it never fails.
         std::thread::sleep(LEASE * 2);
         assert!(all.iter().all(|told| told.1.try_recv().is_err()));
     });
@@ -308,15 +348,16 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
 #[test]
 fn disconnected_worker_loses_its_jobs_to_another() {
     let Some(nats) = Nats::start() else { return };
-    let proxy = Proxy::new(nats.port());
+    let (proxy, until) = (Proxy::new(nats.port()), Until::new());
     served(&nats.url(), None, |queue, bridge| {
         let remote = Worker::start(&proxy.url, &[]);
         wait_for("a worker", || bridge.roster().workers().len() == 1);
-        let told = submit(queue, "slow-1500", b"");
+        let told = submit(queue, &until.job(), b"");
         wait_for("a begin", || bridge.roster().workers().iter().any(|worker| worker.running == 1));
         proxy.cut.store(true, Ordering::SeqCst);
+        until.end();
         let near = Worker::start(&nats.url(), &[]);
-        let message = judged(&told, "slow-1500");
+        let message = judged(&told, &until.job());
         assert!(message.ends_with(&format!(" of {}", near.0.id())), "{message}");
         // It comes back, and what it says of that job interests nobody.
         proxy.cut.store(false, Ordering::SeqCst);
@@ -348,7 +389,7 @@ fn worker_without_network_loses_its_jobs_to_another() {
     if std::env::var_os("FLEET_TEST_INSIDE").is_none() {
         let inside = "unshare --user --map-root-user --net --";
         if !shell(&format!("{inside} ip link add name here type veth peer name there")) {
-            eprintln!("not tried: there are no network namespaces, wires or `ip` here");
+            missing(Need::NetworkNamespaces);
             return;
         }
         let me = std::env::current_exe().unwrap();
@@ -363,13 +404,15 @@ fn worker_without_network_loses_its_jobs_to_another() {
     served(&nats.url(), None, |queue, bridge| {
         let remote = Worker::start_in_a_namespace(&nats.url(), "there", "10.9.0.2/24");
         wait_for("a worker", || bridge.roster().workers().len() == 1);
-        let told = submit(queue, "slow-1500", b"");
+        let until = Until::new();
+        let told = submit(queue, &until.job(), b"");
         wait_for("a begin", || bridge.roster().workers().iter().any(|worker| worker.running == 1));
         assert!(shell("ip link set here down"));
+        until.end();
         // There is no way from here to that address any more, but from itself.
         assert!(shell("ip addr replace 10.9.0.1/24 dev lo"));
         let near = Worker::start(&nats.url(), &[]);
-        let message = judged(&told, "slow-1500");
+        let message = judged(&told, &until.job());
         assert!(message.ends_with(&format!(" of {}", near.0.id())), "{message}");
         assert!(shell(
             "ip addr del 10.9.0.1/24 dev lo; ip addr replace 10.9.0.1/24 dev here; ip link set here up"
@@ -406,20 +449,23 @@ fn jobs_fail_when_the_last_worker_is_gone() {
 fn ended_server_leaves_no_jobs_behind() {
     let Some(nats) = Nats::start() else { return };
     let url = nats.url();
-    let kept = Mutex::new(Vec::new());
+    let (kept, until) = (Mutex::new(Vec::new()), Until::new());
     let mut worker = None;
     served(&url, None, |queue, bridge| {
         worker = Some(Worker::start(&url, &[]));
         wait_for("a worker", || bridge.roster().workers().len() == 1);
-        kept.lock().unwrap().extend((0..8).map(|_| submit(queue, "slow-3000", b"")));
+        kept.lock().unwrap().extend((0..8).map(|_| submit(queue, &until.job(), b"")));
         wait_for("a begin", || queue.load().running == 4);
     });
-    for told in kept.lock().unwrap().iter() {
-        if let Ok(answer) = told.1.try_recv() {
-            let failed = answer.unwrap_err();
-            assert!(!matches!(failed, Failed::Task { .. }), "{failed}");
-        }
-    }
+    let ended: Vec<Failed> = kept
+        .lock()
+        .unwrap()
+        .iter()
+        .filter_map(|told: &Submitted| Some(told.1.try_recv().ok()?.unwrap_err()))
+        .collect();
+    assert_eq!(ended.len(), 8, "{ended:?}");
+    assert!(!ended.iter().any(|failed| matches!(failed, Failed::Task { .. })), "{ended:?}");
+    until.end();
     // The next server's jobs are not behind those.
     served(&url, None, |queue, _| {
         judged(&submit(queue, "slow-0", b""), "slow-0");

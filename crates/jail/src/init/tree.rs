@@ -225,11 +225,11 @@ mod tests {
         let own = std::process::id() as i32;
         #[expect(clippy::disallowed_types, reason = "a child to be found")]
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "sleep 30 & sleep 30"])
+            .args(["-c", "sleep 600 & sleep 600"])
             .spawn()
             .expect("a child");
         let mut both = (Vec::new(), Vec::new());
-        for _ in 0..500 {
+        for _ in 0..12_000 {
             both = (Vec::new(), below(own, &all()));
             children_into(own, &mut both.0).expect("this kernel lists children");
             if both.0.len() == 3 && both.1.len() == 3 {

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use warpwright_jail::{Access, Backend, JailError, Mount};
+use warpwright_test_support::{Need, missing};
 
 use crate::support::{
     assert_refused, assert_worked, attack, folder, inside, is_root, jails, namespaces, outside,
@@ -190,6 +191,7 @@ fn devices_of_the_host_keep_their_owner() {
 fn python_in_a_private_home_can_be_mounted() {
     // Only root can name what other users cannot reach; a link leads there, as in a virtual environment.
     if !is_root() {
+        missing(Need::Root);
         return;
     }
     let (_guard, folder) = folder();

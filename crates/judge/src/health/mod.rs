@@ -23,6 +23,8 @@ use std::time::SystemTime;
 use thiserror::Error;
 
 pub(crate) use host::Cores;
+#[cfg(test)]
+pub(crate) use host::{process_seconds, tree};
 pub(crate) use nvml::{NvmlGauge, node};
 pub(crate) use watch::Watch;
 

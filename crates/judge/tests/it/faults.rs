@@ -17,6 +17,7 @@ use warpwright_judge::{Device, JudgeConfig, JudgeError, LocalJudge, SessionPool}
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{FailureClass, Stage, Verdict};
 use warpwright_task::Task;
+use warpwright_test_support::{Need, missing};
 
 const KERNEL: &str = r#"
 #include <cuda_runtime.h>
@@ -165,7 +166,7 @@ fn judge_on_a_full_disk() {
     // The judge's threads start from this one and inherit its mounts.
     // The compiler's copy of torch's headers has 100 MiB.
     if !small_disk(cache.path(), 512) {
-        println!("not allowed to mount");
+        missing(Need::Mount);
         return;
     }
     let judge =

@@ -10,6 +10,7 @@ use warpwright_record::findings::{
 };
 use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
 use warpwright_task::Task;
+use warpwright_test_support::{Need, missing};
 
 const GPU: Device = Device::Cuda(0);
 
@@ -309,7 +310,7 @@ fn gpu_counters_distinguish_strided_and_coalesced_loads() {
     let findings = inspect_all(&questions);
     eprintln!("{findings:#?}");
     let (Some(coalesced), Some(strided)) = (counters(&findings[0]), counters(&findings[1])) else {
-        eprintln!("skipped: no ncu");
+        missing(Need::Ncu);
         return;
     };
     let sectors = |kernels: &[KernelCounters], name: &str| {
@@ -358,7 +359,7 @@ fn gpu_sanitizers_find_only_the_planted_faults() {
     eprintln!("{findings:#?}");
     for (pair, (forward, _, what, kernel)) in findings.chunks(2).zip(&cases) {
         let (Some(planted), Some(honest)) = (report(&pair[0]), report(&pair[1])) else {
-            eprintln!("skipped: no compute-sanitizer");
+            missing(Need::ComputeSanitizer);
             return;
         };
         assert_eq!(honest.outcome, SanitizerOutcome::Complete, "{honest:#?}");

@@ -236,7 +236,7 @@ fn a_cached_result_is_not_verified() {
     assert!(!verdict.verified);
 }
 
-/// A thread computes the result 50 ms after the call has returned: everything is frozen by then. Without
+/// A thread computes the result 5 s after the call has returned: everything is frozen by then. Without
 /// the wait it is the same program.
 #[test]
 fn a_result_written_after_the_answer_fails() {
@@ -253,7 +253,7 @@ fn a_result_written_after_the_answer_fails() {
         );
         case(&body).candidate()
     };
-    let verdicts = judge_all(Device::Cpu, TASK, [later("0"), later("0.05")], Stage::Verified);
+    let verdicts = judge_all(Device::Cpu, TASK, [later("0"), later("5")], Stage::Verified);
     assert!(verdicts[0].verified, "positive control: {:#?}", verdicts[0]);
     assert!(!verdicts[1].verified, "{:#?}", verdicts[1]);
 }
@@ -425,12 +425,10 @@ fn identical_files_are_judged_once_unless_afresh() {
     assert!(first.iter().all(|verdict| verdict.verified));
     assert_eq!(first.iter().filter(|verdict| !repeated(verdict)).count(), 1);
 
-    let started = std::time::Instant::now();
     for _ in 0..2000 {
         let verdict = ask();
         assert!(repeated(&verdict) && verdict.seconds == PhaseSeconds::default());
     }
-    assert!(started.elapsed().as_secs_f64() < 2.0, "{:?} for 2000", started.elapsed());
 
     let fresh = pool.afresh(&task, &candidate, Stage::Verified).unwrap();
     assert!(fresh.verified && !repeated(&fresh) && fresh.seconds.verify > 0.0);
@@ -457,6 +455,8 @@ fn a_build_failure_has_a_verdict_of_its_stage() {
     let mut new = case(HONEST);
     let now = format!("// {:?}\n", std::time::SystemTime::now());
     new.kernels[0].1.push_str(&now);
-    let seconds = pool.afresh(&task, &new.candidate(), Stage::Verified).unwrap().seconds;
-    assert!(seconds.build > 0.1 && seconds.verify > 0.0, "{seconds:?}");
+    let judged = || pool.afresh(&task, &new.candidate(), Stage::Verified).unwrap().seconds;
+    let (first, again) = (judged(), judged());
+    assert!(first.build > again.build, "{first:?}; from the cache {again:?}");
+    assert!(first.verify > 0.0 && again.verify > 0.0, "{first:?} and {again:?}");
 }

@@ -90,6 +90,8 @@ pub(crate) struct Table {
     /// A play ends when an episode this far beyond its own is requested, if its number is below the
     /// second number.
     pub(crate) awaits: (u32, u32),
+    /// How long that is waited for.
+    pub(crate) patience: Duration,
     pub(crate) abandoned: AtomicBool,
     /// One in this many episodes fails with an infrastructure failure.
     pub(crate) fails_every: u32,
@@ -111,6 +113,7 @@ impl Table {
             told: Condvar::new(),
             alone: AtomicU32::new(0),
             awaits: (0, 0),
+            patience: Duration::from_mins(2),
             abandoned: AtomicBool::new(false),
             fails_every,
             cut: 0..0,
@@ -153,8 +156,7 @@ impl Rollouts for Table {
                 let is_alone = asked.iter().all(|play| play.number < last + beyond);
                 is_alone && !self.abandoned.load(Ordering::SeqCst)
             };
-            let patience = Duration::from_secs(10);
-            let waited = self.told.wait_timeout_while(asked, patience, waits).unwrap();
+            let waited = self.told.wait_timeout_while(asked, self.patience, waits).unwrap();
             self.alone.fetch_add(u32::from(waited.1.timed_out()), Ordering::SeqCst);
         }
         let of = |play: &Play| {

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use warpwright_learn::engine::Step;
 use warpwright_learn::losses::PolicyLoss;
@@ -161,7 +162,8 @@ fn later_episodes_begin_before_the_step_ends() {
 #[test]
 fn episodes_begin_within_the_staleness_limit() {
     let (online, table) = stale(2);
-    let table = Table { awaits: (12 * 2 + 1, 12), ..table };
+    let patience = Duration::from_secs(10);
+    let table = Table { awaits: (12 * 2 + 1, 12), patience, ..table };
     let online = Online { total_training_steps: 5, ..online };
     let (mut coin, mut state) = (Coin::default(), State::default());
     online.run(&mut coin, &table, &mut state, |_, _| GO_ON).unwrap();

@@ -1,5 +1,7 @@
 //! Create, append, close, resume, refuse.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::error::{ReadError, WriteError};
@@ -92,12 +94,28 @@ fn resume_waits_for_a_lock_held_after_its_process_died() {
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
-    let mut child = inherited_lock(dir.path(), &gone.id().to_string(), "0.5");
-    drop(RunWriter::resume(dir.path(), ResumePolicy::SameProgram).unwrap());
-    child.wait().unwrap();
+    let mut child = inherited_lock(dir.path(), &gone.id().to_string(), "600");
+    let lock = fs_err::canonicalize(dir.path().join("lock")).unwrap();
+    let has_opened_it = || {
+        let mut open = fs_err::read_dir("/proc/self/fd").unwrap().flatten();
+        open.any(|file| fs_err::read_link(file.path()).is_ok_and(|path| path == lock))
+    };
+    std::thread::scope(|scope| {
+        let resumed =
+            scope.spawn(|| RunWriter::resume(dir.path(), ResumePolicy::SameProgram).map(drop));
+        while !has_opened_it() {
+            assert!(!resumed.is_finished(), "it waits for the lock");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It has opened the lock and now finds it taken.
+        std::thread::sleep(Duration::from_millis(50));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        resumed.join().unwrap().unwrap();
+    });
 
     // Of a process that lives nobody waits for the end.
-    let mut child = inherited_lock(dir.path(), &std::process::id().to_string(), "60");
+    let mut child = inherited_lock(dir.path(), &std::process::id().to_string(), "600");
     let second = RunWriter::resume(dir.path(), ResumePolicy::SameProgram).unwrap_err();
     assert!(matches!(second, WriteError::Locked { .. }));
     assert!(child.try_wait().unwrap().is_none(), "it was refused while the lock was held");

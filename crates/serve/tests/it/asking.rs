@@ -2,15 +2,23 @@
 
 use axum::body::to_bytes;
 use axum::http::StatusCode;
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use serde_json::Value;
 use serde_json::json;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Wake;
+use std::task::Waker;
 use std::time::Duration;
 use std::time::Instant;
 use tower::ServiceExt;
 use warpwright_fleet::Limits;
 
-use crate::server::{Server, kind_of, post, question, settings, verdict, with_key};
+use crate::server::{PATIENCE, Server, kind_of, post, question, settings, verdict, with_key};
 
 #[tokio::test]
 async fn verdict_response_has_the_chosen_reward() {
@@ -48,7 +56,12 @@ async fn infra_error_has_no_reward_and_refused_task_is_a_client_error() {
 async fn idempotency_key_replays_unless_infrastructure_failed() {
     let server = Server::usual();
     let ask = || server.send(with_key(&question("slow"), "k"));
-    let answers = join_all((0..10).map(|_| ask())).await;
+    // The first request is judged while the others wait for its answer.
+    let release = async {
+        server.until_load(1, 0).await;
+        server.release();
+    };
+    let (answers, ()) = tokio::join!(join_all((0..10).map(|_| ask())), release);
     assert_eq!(server.judged(), 1);
     let replayed = answers.iter().filter(|(_, _, h)| h["idempotency-replayed"] == "true").count();
     assert_eq!(replayed, 9);
@@ -61,7 +74,6 @@ async fn idempotency_key_replays_unless_infrastructure_failed() {
         let (_, body, _) = server.send(with_key(&question("ours"), "o")).await;
         assert!(body["infra_error"].is_object());
         assert_eq!(server.judged(), judged, "asked again");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // What the task does wrong it does again.
     for _ in 0..2 {
@@ -158,9 +170,7 @@ async fn event_stream_ends_with_the_answer() {
     let server = Server::new(1, settings(), Limits { waiting: 100, per_client: 100 });
     let busy =
         tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));
-    while server.queue.load().running == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.until_load(1, 0).await;
     let ask = |task: &str| {
         let mut request = post("/judge", question(task).to_string());
         request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
@@ -168,26 +178,34 @@ async fn event_stream_ends_with_the_answer() {
     };
     let response = ask("any").await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let text = to_bytes(response.into_body(), 1 << 20).await.unwrap();
-    let text = String::from_utf8(text.to_vec()).unwrap();
+    let mut pieces = response.into_body().into_data_stream();
+    let mut text: Vec<u8> = Vec::new();
+    // The job waits until its client knows that.
+    while !String::from_utf8_lossy(&text).contains(r#"{"event":"waiting","ahead":0,"#) {
+        text.extend_from_slice(&pieces.next().await.unwrap().unwrap());
+    }
+    server.release();
+    while let Some(piece) = pieces.next().await {
+        text.extend_from_slice(&piece.unwrap());
+    }
+    let text = String::from_utf8(text).unwrap();
     let events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
-    assert_eq!(events, ["progress", "progress", "result"], "{text}");
-    assert!(
-        text.contains(r#"{"event":"waiting","ahead":0,"#)
-            && text.contains(r#"{"event":"started"}"#)
-    );
+    // A slow machine may repeat that it waits.
+    assert!(matches!(&events[..], ["progress", .., "progress", "result"]), "{text}");
+    assert_eq!(text.matches(r#"{"event":"started"}"#).count(), 1, "{text}");
     assert!(busy.await.is_ok());
     let text = to_bytes(ask("refused").await.unwrap().into_body(), 1 << 20).await.unwrap();
     assert!(String::from_utf8_lossy(&text).contains("event: problem"));
     // Who stops reading gives it up.
     let busy =
         tokio::spawn(server.router.clone().oneshot(post("/judge", question("slow").to_string())));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.until_load(1, 0).await;
     let mut body = ask("gone").await.unwrap().into_body().into_data_stream();
-    assert!(futures_util::StreamExt::next(&mut body).await.is_some());
+    assert!(body.next().await.is_some());
     assert_eq!(server.queue.load().waiting, 1);
     drop(body);
     assert_eq!(server.queue.load().waiting, 0);
+    server.release();
     assert!(busy.await.is_ok());
 }
 
@@ -204,16 +222,39 @@ async fn hundreds_of_concurrent_requests_are_each_judged_once() {
     assert_eq!(server.queue.load().waiting + server.queue.load().running, 0);
 }
 
-#[tokio::test]
-async fn request_overhead_is_below_two_milliseconds() {
-    let server = Server::usual();
-    server.judge(&question("a")).await;
-    let mut times = Vec::new();
-    for _ in 0..200 {
-        let begun = Instant::now();
-        server.judge(&question("a")).await;
-        times.push(begun.elapsed());
+/// Counts the wakes of a future.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
-    times.sort();
-    assert!(times[100] < Duration::from_millis(2), "median {:?}", times[100]);
+}
+
+/// Between the judge and the client no timer adds to the time of a request.
+#[tokio::test]
+async fn answer_wakes_its_request_without_a_timer() {
+    let server = Server::usual();
+    let question = question("slow");
+    let mut asked = pin!(server.judge(&question));
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    while server.judged() == 0 {
+        assert!(asked.as_mut().poll(&mut context).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // Now the request knows that its job was begun.
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    wakes.0.store(0, Ordering::SeqCst);
+    server.release();
+    // This thread drives the runtime's timers, and it is kept here.
+    let until = Instant::now() + PATIENCE;
+    while wakes.0.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "the answer wakes no request");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (status, body) = asked.await;
+    assert_eq!((status, &body["infra_error"]), (StatusCode::OK, &Value::Null));
 }

@@ -9,9 +9,11 @@ use serde_json::Value;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 use tower::ServiceExt;
 use warpwright_fleet::Answer;
 use warpwright_fleet::Done;
@@ -31,6 +33,8 @@ use warpwright_serve::router;
 use warpwright_task::Task;
 
 pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// Deadline of every wait; only what hangs reaches it.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) fn verdict() -> Box<Verdict> {
     serde_json::from_str(include_str!("../verdict.json")).unwrap()
@@ -44,34 +48,39 @@ pub(crate) fn settings() -> Settings {
         profile: Profile::Strict,
         body_bytes: 1 << 20,
         body_time: Duration::from_millis(300),
-        deadline: Duration::from_secs(20),
+        deadline: Duration::from_mins(5),
         batch: 8,
         replay_time: Duration::from_mins(1),
         replay_bytes: 1 << 20,
-        sessions: SessionLimits { most: 8, per_client: 5, idle: Duration::from_secs(20) },
+        sessions: SessionLimits { most: 8, per_client: 5, idle: Duration::from_hours(1) },
         skill: "Make it fast.".to_owned(),
     }
 }
 
-/// A server with this many workers, which answer by the task's name.
+/// A server with this many workers, which answer by the task's name. A job named `slow` lasts until
+/// [`Server::release`].
 pub(crate) struct Server {
     pub(crate) queue: Arc<Queue>,
     pub(crate) app: Arc<App>,
     pub(crate) router: Router,
     judged: Arc<AtomicU32>,
+    /// Jobs named `slow` that may end.
+    released: Arc<Mutex<usize>>,
 }
 
 impl Server {
     pub(crate) fn new(workers: usize, settings: Settings, limits: Limits) -> Self {
         let queue = Arc::new(Queue::new(limits));
         let judged = Arc::new(AtomicU32::new(0));
+        let released = Arc::new(Mutex::new(0));
         for _ in 0..workers {
             let (queue, judged) = (Arc::clone(&queue), Arc::clone(&judged));
+            let released = Arc::clone(&released);
             // They end with the queue, at the latest with the test.
             std::thread::spawn(move || {
                 work(&queue, Station(0), |job| {
                     judged.fetch_add(1, Ordering::SeqCst);
-                    Done::Answered(answer(job))
+                    Done::Answered(answer(job, &released))
                 });
             });
         }
@@ -79,7 +88,7 @@ impl Server {
             std::thread::yield_now();
         }
         let app = App::new(settings, Arc::clone(&queue));
-        Self { queue, router: router(Arc::clone(&app)), app, judged }
+        Self { queue, router: router(Arc::clone(&app)), app, judged, released }
     }
 
     pub(crate) fn usual() -> Self {
@@ -88,6 +97,24 @@ impl Server {
 
     pub(crate) fn judged(&self) -> u32 {
         self.judged.load(Ordering::SeqCst)
+    }
+
+    /// Ends one job named `slow`: the one that runs, or the next one.
+    pub(crate) fn release(&self) {
+        *self.released.lock().unwrap() += 1;
+    }
+
+    /// Waits until this many jobs run and this many wait.
+    pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let load = self.queue.load();
+            if (load.running, load.waiting) == (running, waiting) {
+                return;
+            }
+            assert!(Instant::now() < until, "{load:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     pub(crate) async fn send(
@@ -109,10 +136,20 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.queue.abandon();
+        // Its workers end. No test releases as many.
+        *self.released.lock().unwrap() = 1000;
     }
 }
 
-pub(crate) fn answer(job: &Job) -> Answer {
+/// Takes one release; false if there is none.
+fn is_released(released: &Mutex<usize>) -> bool {
+    let mut left = released.lock().unwrap();
+    let is_one = *left > 0;
+    *left -= usize::from(is_one);
+    is_one
+}
+
+fn answer(job: &Job, released: &Mutex<usize>) -> Answer {
     match job.task.name.as_str() {
         "ours" => {
             let hint = Some("look at it".to_owned());
@@ -120,7 +157,9 @@ pub(crate) fn answer(job: &Job) -> Answer {
         }
         "refused" => Err(Failed::Task { message: "it has no Model".to_owned(), hint: None }),
         "slow" => {
-            std::thread::sleep(Duration::from_millis(400));
+            while !is_released(released) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Ok(verdict())
         }
         name => {

@@ -3,13 +3,13 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tungstenite::{Message as Frame, WebSocket};
 use warpwright_serve::Settings;
 
-use crate::server::{settings, verdict};
+use crate::server::{PATIENCE, settings, verdict};
 use crate::sessions::{Hosted, TURNS};
 
 /// A server on a socket, for connections that are not one request and response.
@@ -37,7 +37,7 @@ impl Listening {
         let address = self.address;
         let spoken = tokio::task::spawn_blocking(move || {
             let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let (socket, _) = tungstenite::client(format!("ws://{address}/ws"), stream).unwrap();
             with(socket)
         });
@@ -140,12 +140,17 @@ async fn invalid_websocket_message_is_answered_with_an_error() {
 async fn disconnect_ends_the_clients_episode() {
     let listening = Listening::new(settings());
     for in_a_step in [false, true] {
+        let seen = Arc::clone(&listening.hosted.seen);
         listening
             .speak(move |mut socket| {
                 let _ = ask(&mut socket, &reset("slow"));
                 if in_a_step {
                     socket.send(Frame::text(step("Bash").to_string())).unwrap();
-                    std::thread::sleep(Duration::from_millis(100));
+                    let until = Instant::now() + PATIENCE;
+                    while seen.begun.load(Ordering::SeqCst) == 0 {
+                        assert!(Instant::now() < until, "the step does not run");
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                 }
                 // Without a word.
                 socket.get_ref().shutdown(std::net::Shutdown::Both).unwrap();

@@ -9,6 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use warpwright_synth::{DataSet, DataSetError, Row, Shares};
+use warpwright_test_support::{Need, missing};
 
 use crate::rows::row;
 
@@ -37,7 +38,7 @@ fn check_refused(path: &Path, before: &[u8]) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Runs if this user may mount: a real file system of 256 KiB.
+/// Mounts a file system of 256 KiB.
 #[test]
 fn full_file_system_keeps_the_old_file() {
     // A thread has a mount namespace of its own, so nobody else sees the small file system.
@@ -47,7 +48,7 @@ fn full_file_system_keeps_the_old_file() {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).is_err()
             || mount(none, "/", none, private, none).is_err()
         {
-            eprintln!("not allowed to mount: only the size limit is tested");
+            missing(Need::Mount);
             return;
         }
         let folder = tempfile::tempdir().unwrap();

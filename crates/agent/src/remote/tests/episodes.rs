@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use warpwright_record::event::Outcome;
 
@@ -15,6 +15,7 @@ use crate::remote::endpoint::{Endpoint, Limits};
 use crate::remote::key::Key;
 use crate::remote::openai_chat::OpenAiChat;
 use crate::remote::policy::RemotePolicy;
+use crate::tools::shell::tests::eventually;
 
 const SECRET: &str = "sk-very-secret";
 
@@ -82,11 +83,9 @@ fn interrupt_during_a_request_gives_outcome_interrupted() {
     let mut policy = policy(&server.base(), Limits::default(), &stop);
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let until = Instant::now() + Duration::from_secs(10);
-            while server.asked().is_empty() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let asked = eventually(|| !server.asked().is_empty());
             stop.store(true, Ordering::SeqCst);
+            assert!(asked, "the policy sent no request");
         });
         episode(&mut policy, folder.path(), None, &stop)
     });

@@ -32,16 +32,16 @@ fn fixture(name: &str) -> Vec<u8> {
     fs_err::read(folder.join(name)).unwrap()
 }
 
-/// Limits that let a test be over in a moment.
+/// Short pauses between tries, and timeouts that only a hung server reaches.
 fn quick() -> Limits {
     Limits {
-        connect: Duration::from_secs(2),
-        first_byte: Duration::from_secs(5),
-        between_chunks: Duration::from_secs(5),
-        whole: Duration::from_secs(20),
+        connect: Duration::from_mins(1),
+        first_byte: Duration::from_mins(1),
+        between_chunks: Duration::from_mins(1),
+        whole: Duration::from_mins(5),
         backoff_first: Duration::from_millis(20),
         backoff_most: Duration::from_millis(100),
-        patience: Duration::from_secs(2),
+        patience: Duration::from_mins(1),
         ..Limits::default()
     }
 }

@@ -15,7 +15,7 @@ pub(super) enum Say {
     Answer { status: u16, headers: Vec<(&'static str, &'static str)>, body: Vec<u8> },
     /// An event stream, in chunks of this many bytes; the connection closes where the bytes end.
     Stream { body: Vec<u8>, chunk: usize },
-    /// Headers of a stream, these bytes, then nothing for a while.
+    /// Headers of a stream, these bytes, then nothing until the server ends.
     Hang { body: Vec<u8> },
     /// The connection is closed without a byte.
     Nothing,
@@ -101,7 +101,7 @@ impl Drop for Server {
 
 fn serve(mut stream: TcpStream, say: &Say, keep: &Mutex<Vec<Asked>>, over: &AtomicBool) {
     stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let Some(asked) = read(&mut stream) else { return };
     keep.lock().unwrap().push(asked);
     let event_stream =

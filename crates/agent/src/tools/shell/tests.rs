@@ -3,6 +3,7 @@ use std::time::Instant;
 
 use warpwright_record::findings::{Inspection, SanitizerCheck};
 use warpwright_record::verdict::Stage;
+use warpwright_test_support::{Need, missing};
 
 use super::*;
 use crate::scripted::{self, ScriptedJudge};
@@ -42,7 +43,7 @@ impl Session<'_> {
         Session::run(self, order).unwrap()
     }
     fn bash(&self, command: &str) -> Ran {
-        self.order(command, 20.0, false)
+        self.order(command, 120.0, false)
     }
     fn text(&self, command: &str) -> String {
         self.bash(command).text
@@ -55,8 +56,9 @@ impl Session<'_> {
     }
 }
 
+/// Whether the condition becomes true; false only if something hangs.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_mins(2);
     while Instant::now() < until {
         if condition() {
             return true;
@@ -176,8 +178,10 @@ fn verdict_is_recorded_only_for_the_call_that_asked() {
     let scene = Scene::new(&[1.0; 8]);
     let session = scene.session();
     scene.workspace.files().write("model_new.py", b"new").unwrap();
-    let asked_later = "(sleep 1; bash utils/compile.sh > later 2>&1; echo $? >> later) & true";
+    let asked_later = "(until [ -e go ]; do sleep 0.05; done; \
+                       bash utils/compile.sh > later 2>&1; echo $? >> later) & true";
     assert!(session.bash(asked_later).judged.is_empty());
+    scene.workspace.files().write("go", b"").unwrap();
     let later = || scene.workspace.files().read("later", 10_000).unwrap_or_default();
     assert!(eventually(|| later().ends_with(b"1\n")));
     let refusal = String::from_utf8(later()).unwrap();
@@ -229,7 +233,6 @@ fn timed_out_command_is_stopped_and_the_shell_continues() {
         "wait; echo late",
     ];
     for command in waits {
-        let begun = Instant::now();
         let ran = session.order(command, 0.5, false);
         assert_eq!(ran.status, ToolStatus::TimedOut, "{command}: {}", ran.text);
         assert!(
@@ -238,7 +241,6 @@ fn timed_out_command_is_stopped_and_the_shell_continues() {
             ran.text
         );
         assert!(!ran.text.contains("late\n"), "{command}: {}", ran.text);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{command}: {:?}", begun.elapsed());
     }
     let left = session
         .text("echo $x; kill -0 $(cat /tmp/job) && echo alive; ps -e -o comm= | grep -c cat");
@@ -304,7 +306,12 @@ fn background_command_output_is_read_and_it_can_be_killed() {
     let seconds = unique_seconds();
     session.order(&format!("echo one; echo two; sleep {seconds} & sleep {seconds}"), 1.0, true);
     assert!(eventually(|| processes_with(&seconds) >= 2), "control: they run");
-    insta::assert_snapshot!(session.shown("bash_2", Some("^t")), @"
+    let mut filtered = String::new();
+    assert!(eventually(|| {
+        filtered = session.shown("bash_2", Some("^t"));
+        filtered.contains("two")
+    }));
+    insta::assert_snapshot!(filtered, @"
     two
     [bash_2: running]
     ");
@@ -329,16 +336,15 @@ fn an_interrupt_kills_the_running_command() {
     let scene = Scene::new(&[]);
     let session = scene.session();
     let seconds = unique_seconds();
-    let begun = Instant::now();
     let ran = std::thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(eventually(|| processes_with(&seconds) > 0), "control: it runs");
+            let runs = eventually(|| processes_with(&seconds) > 0);
             scene.stop.store(true, Ordering::SeqCst);
+            assert!(runs, "control: it runs");
         });
         session.order(&format!("sleep {seconds}"), 600.0, false)
     });
     assert!(ran.text.contains("[interrupted]"), "{}", ran.text);
-    assert!(begun.elapsed() < Duration::from_secs(20));
     assert!(eventually(|| processes_with(&seconds) == 0));
 }
 
@@ -386,7 +392,7 @@ fn restart_ends_all_processes_and_begins_a_new_shell() {
     let seconds = unique_seconds();
     session.bash(&format!("x=1; setsid sleep {seconds} & true"));
     assert!(eventually(|| processes_with(&seconds) > 0));
-    let timeout = Duration::from_secs(20);
+    let timeout = Duration::from_mins(2);
     let order =
         Order { command: "echo \"[$x]\"", timeout, until: None, background: false, restart: true };
     let text = Session::run(&session, order).unwrap().text;
@@ -396,14 +402,22 @@ fn restart_ends_all_processes_and_begins_a_new_shell() {
 
 /// Landlock cannot rename and has no process namespace: the shell must work there too.
 #[test]
-fn shell_works_on_every_available_jail_backend() {
+fn shell_works_on_every_jail_backend() {
     use warpwright_jail::Backend;
-    let mut tried = 0;
-    for backend in
-        [Backend::Namespaces, Backend::Bubblewrap, Backend::UserNamespaces, Backend::Landlock]
-    {
-        let Ok(jail) = Jail::with_backend(backend) else { continue };
-        tried += 1;
+    for (backend, need) in [
+        (Backend::Namespaces, Need::Root),
+        (Backend::Bubblewrap, Need::Bubblewrap),
+        (Backend::UserNamespaces, Need::UserNamespaces),
+        (Backend::Landlock, Need::Landlock),
+    ] {
+        let jail = match Jail::with_backend(backend) {
+            Ok(jail) => jail,
+            Err(error) => {
+                eprintln!("{error}");
+                missing(need);
+                continue;
+            }
+        };
         let scene = Scene::with(Shell::new(jail, Provision::default()), &[]);
         let session = scene.session();
         let name = backend.name();
@@ -417,10 +431,16 @@ fn shell_works_on_every_available_jail_backend() {
         assert!(eventually(|| processes_with(&seconds) > 0), "{name}");
         session.jobs.kill("bash_1").unwrap();
         assert!(eventually(|| processes_with(&seconds) == 0), "{name}");
-        assert!(session.shown("bash_1", None).contains("at work\n"), "{name}");
+        let mut all = String::new();
+        assert!(
+            eventually(|| {
+                all.push_str(&session.shown("bash_1", None));
+                all.contains("at work\n")
+            }),
+            "{name}: {all}"
+        );
         let ended = session.text("exit 2");
         assert!(ended.contains("the shell itself ended"), "{name}: {ended}");
         assert_eq!(session.text("echo [$x]; basename $PWD | wc -l"), "[]\n1\n", "{name}");
     }
-    assert!(tried > 1, "{tried} backends");
 }
