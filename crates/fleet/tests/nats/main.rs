@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -45,8 +45,9 @@ fn judge(job: &Job) -> Done {
     if name == "kill" {
         std::process::abort();
     }
-    if let Some(path) = name.strip_prefix("until-") {
-        while !std::path::Path::new(path).exists() {
+    if name.starts_with("until-") {
+        let over = Until::path(name);
+        while !over.exists() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -58,26 +59,34 @@ fn judge(job: &Job) -> Done {
 }
 
 /// A file, and the name of a job that lasts until the file exists.
-struct Until {
-    folder: tempfile::TempDir,
-}
+struct Until(String);
 
 impl Until {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+        Self(format!("until-{}-{number}", std::process::id()))
     }
 
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.path().join("over")
+    /// The file of a job. Names of tasks contain no path.
+    fn path(job: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("warpwright-fleet-{job}"))
     }
 
     fn job(&self) -> String {
-        format!("until-{}", self.path().display())
+        self.0.clone()
     }
 
     /// Lets every such job end.
     fn end(&self) {
-        std::fs::File::create(self.path()).unwrap();
+        std::fs::File::create(Self::path(&self.0)).unwrap();
+    }
+}
+
+impl Drop for Until {
+    fn drop(&mut self) {
+        // A test that failed may not have made it.
+        let _ = std::fs::remove_file(Self::path(&self.0));
     }
 }
 
