@@ -105,6 +105,6 @@ mod tests {
         assert!((axes.x(0) - 10.0).abs() < 1e-9);
         // Rounding errors are no spread.
         let axes = Axes::new(FRAME, 2, (2.0, 2.0 + 1e-12), 4.0);
-        assert_eq!(ticks(&axes), ["2.0 at 100", "2.5 at 0"]);
+        assert_eq!(ticks(&axes), ["2 at 100", "3 at 0"]);
     }
 }
