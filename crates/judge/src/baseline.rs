@@ -402,7 +402,7 @@ mod tests {
 
         let alone = judge.arbiter.alone(Purpose::Measurement);
         let early = judge.early_baseline(&task);
-        until("one who waits for the device", &|| judge.arbiter.waiting() == 1);
+        until("a waiter for the device", &|| judge.arbiter.waiting() == 1);
         assert_eq!(running(), 0, "nothing starts beside a measured window");
         // Whoever closes the session may hold the device that the start waits for.
         drop(early);

@@ -29,7 +29,7 @@ fn bench_judge_reports_latency_and_throughput() {
         assert!(sum > 0.5 * all && sum <= all, "{sum} s of {all} s");
         let of_parts: f64 = parts.iter().map(|name| seconds(name)).sum();
         let within = seconds("verify") + seconds("measure");
-        assert!(of_parts > 0.05 * within && of_parts <= within, "{of_parts} s of {within} s");
+        assert!(of_parts > 0.2 * within && of_parts <= within, "{of_parts} s of {within} s");
         let build = stages["build"].as_f64().unwrap();
         assert!(
             build > 0.01 * all,

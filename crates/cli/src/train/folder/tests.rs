@@ -159,7 +159,7 @@ fn run_with_replaced_files_is_refused() {
     }
     // The run no longer reads the files.
     enter(Contents::default()).unwrap();
-    // Another configuration names other files: only the key is told.
+    // Another configuration names other files, so the message names only the changed key.
     let failure = begun_with("a = 1", contents(b"0", b"0")).enter(out.path()).unwrap_err();
     assert!(!failure.message.contains("content"), "{}", failure.message);
 }
