@@ -7,6 +7,7 @@ pub(crate) mod compose;
 pub(crate) mod experiment;
 #[cfg(test)]
 mod reference;
+pub(crate) mod remote;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod synth;
@@ -18,15 +19,15 @@ pub(crate) mod watch;
 pub(crate) mod worker;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use warpwright_rollout::device_choice::DeviceChoice;
+use warpwright_rollout::environment;
 
 use self::shard::Shard;
 use self::values::positive;
-pub(crate) use self::values::{
-    BaselinesArg, DeviceArg, IsolationArg, ProfileArg, StageArg, device,
-};
-use crate::environment;
+pub(crate) use self::values::{BaselinesArg, IsolationArg, ProfileArg, StageArg};
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
 #[derive(Debug, Parser)]
@@ -263,7 +264,7 @@ pub(crate) struct Episodes {
     pub(crate) out: Option<PathBuf>,
     /// Resume the run in this folder, with the settings that it was started with.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "max_turns", "max_minutes"],
-        conflicts_with_all = crate::remote::OPTIONS)]
+        conflicts_with_all = self::remote::OPTIONS)]
     pub(crate) resume: Option<PathBuf>,
     /// Skill template: the instructions in the prompt, instead of the built-in ones.
     ///
@@ -296,7 +297,7 @@ pub(crate) struct Episodes {
     pub(crate) max_device_minutes: Option<f64>,
     /// Options of models behind an endpoint.
     #[command(flatten)]
-    pub(crate) remote: crate::remote::PolicyArgs,
+    pub(crate) remote: self::remote::PolicyArgs,
 }
 
 /// `judge`.
@@ -349,9 +350,9 @@ pub(crate) struct Common {
     ///
     /// `auto` selects `cuda:0`, and the cpu device when no GPU works. `judge` and `bench judge` take one
     /// device; the other commands also take a list, e.g. `cuda:0,cuda:1`.
-    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device,
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = DeviceChoice::from_str,
         value_delimiter = ',')]
-    pub(crate) device: Vec<DeviceArg>,
+    pub(crate) device: Vec<DeviceChoice>,
     /// Random seed of the policy and of the reference's weights; the inputs of a verdict do not depend on it.
     ///
     /// The judge takes the seeds of the inputs from the system's entropy, so that no candidate can predict
@@ -427,8 +428,8 @@ pub(crate) struct Doctor {
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,
     /// With `--calibrate`: device to measure.
-    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = device)]
-    pub(crate) device: DeviceArg,
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = DeviceChoice::from_str)]
+    pub(crate) device: DeviceChoice,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

@@ -1,6 +1,20 @@
 //! Exit codes. They are part of the command line's contract and listed in
 //! `docs/reference/exit-codes-and-errors.md`.
 
+use warpwright_rollout::error::ErrorKind;
+
+/// The exit code of an error.
+pub(crate) fn of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Usage => USAGE,
+        ErrorKind::Infrastructure => INFRASTRUCTURE,
+        ErrorKind::Isolation => ISOLATION,
+        ErrorKind::RecordVersion => RECORD_VERSION,
+        ErrorKind::DiskFull => DISK_FULL,
+        ErrorKind::Interrupted => INTERRUPTED,
+    }
+}
+
 /// Success.
 pub(crate) const OK: u8 = 0;
 /// The caller's mistake: invalid arguments, an invalid task, a missing candidate.

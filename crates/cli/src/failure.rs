@@ -1,11 +1,14 @@
 //! Why a command failed. Libraries have typed errors; only this crate turns them into text, a hint
 //! and an exit code.
 
-use std::error::Error;
-
 use serde::Serialize;
+use warpwright_judge::JudgeError;
 use warpwright_record::error::{ReadError, WriteError};
+use warpwright_report::html::ReportError;
+pub(crate) use warpwright_rollout::error::chain;
+use warpwright_rollout::error::{ErrorKind, RolloutError, hint_of_io, kind_of_io};
 use warpwright_synth::DataSetError;
+use warpwright_train::error::TrainError;
 
 use crate::exit;
 
@@ -40,11 +43,6 @@ impl Failure {
         Self::new(exit::INFRASTRUCTURE, "infrastructure", message.into(), hint.into())
     }
 
-    /// This machine does not provide the required isolation.
-    pub(crate) fn isolation(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(exit::ISOLATION, "isolation", message.into(), hint.into())
-    }
-
     /// The user interrupted a command that cannot be resumed.
     pub(crate) fn interrupted() -> Self {
         Self::new(exit::INTERRUPTED, "interrupted", "interrupted".to_owned(), None)
@@ -58,19 +56,14 @@ impl Failure {
         Self::new(exit::RECORD_VERSION, "record_version", message.into(), hint.into())
     }
 
-    /// No space left.
-    pub(crate) fn disk_full(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::new(exit::DISK_FULL, "disk_full", message.into(), hint.into())
-    }
-
     /// A file-system error during `attempt`.
     pub(crate) fn io(attempt: &str, error: &std::io::Error) -> Self {
-        if is_full(error) {
-            let hint =
-                "free space there, then run the command again, or resume its run with `--resume`";
-            return Self::disk_full(format!("failed to {attempt}: {error}"), hint.to_owned());
-        }
-        Self::infrastructure(format!("failed to {attempt}: {error}"), None)
+        let message = format!("failed to {attempt}: {error}");
+        Self::of_kind(kind_of_io(error), message, hint_of_io(error))
+    }
+
+    fn of_kind(kind: ErrorKind, message: String, hint: Option<String>) -> Self {
+        Self::new(exit::of(kind), kind.name(), message, hint)
     }
 }
 
@@ -88,73 +81,33 @@ impl Failure {
     }
 }
 
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
-        let (message, hint) = (chain(&error), error.hint());
-        match error {
-            WriteError::Exists { .. } => Self::usage(message, hint),
-            WriteError::NewerFormat { .. } | WriteError::OtherProgram { .. } => {
-                Self::new(exit::RECORD_VERSION, "record_version", message, hint)
+impl From<RolloutError> for Failure {
+    fn from(error: RolloutError) -> Self {
+        Self::of_kind(error.kind(), chain(&error), error.hint())
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Self {
+        Self::of_kind(error.kind(), chain(&error), error.hint())
+    }
+}
+
+/// Errors that a rollout may have too, by the same rules.
+macro_rules! by_rollout_error {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                RolloutError::from(error).into()
             }
-            WriteError::Full { .. } => Self::disk_full(message, hint),
-            WriteError::Read(error) => error.into(),
-            _ => Self::infrastructure(message, hint),
-        }
-    }
+        })+
+    };
 }
 
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Self {
-        let (message, hint) = (chain(&error), error.hint());
-        match error {
-            ReadError::NotARun { .. } => Self::usage(message, hint),
-            ReadError::NewerFormat { .. } => {
-                Self::new(exit::RECORD_VERSION, "record_version", message, hint)
-            }
-            _ => Self::infrastructure(message, hint),
-        }
-    }
-}
+by_rollout_error!(WriteError, ReadError, JudgeError, DataSetError, warpwright_task::ReadError);
 
-impl From<warpwright_task::ReadError> for Failure {
-    fn from(error: warpwright_task::ReadError) -> Self {
-        Self::usage(chain(&error), error.hint())
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        TrainError::from(error).into()
     }
-}
-
-impl From<DataSetError> for Failure {
-    fn from(error: DataSetError) -> Self {
-        let (message, hint) = (chain(&error), error.hint());
-        match error {
-            DataSetError::Full { .. } => Self::disk_full(message, hint),
-            DataSetError::Io { source, .. } if is_full(&source) => Self::disk_full(message, hint),
-            DataSetError::Newer { .. } => {
-                Self::new(exit::RECORD_VERSION, "record_version", message, hint)
-            }
-            DataSetError::Encode { .. } | DataSetError::BadRow { .. } => {
-                Self::infrastructure(message, hint)
-            }
-            _ => Self::usage(message, hint),
-        }
-    }
-}
-
-/// An error and its causes in one line. Omits a cause that its error already quotes.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

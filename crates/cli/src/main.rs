@@ -6,38 +6,19 @@
 
 mod args;
 mod bench;
-mod campaign;
 mod client;
 mod commands;
 mod contract;
-mod device_context;
-mod device_use;
-mod engine;
-mod environment;
+mod dashboard;
+mod episodes;
 mod evaluation;
-mod examining;
 mod exit;
 mod failure;
-mod folders;
-#[cfg(test)]
-mod generated;
-mod gpu;
-mod hosting;
 mod interrupt;
-mod judge_workers;
 mod judging;
-mod natives;
-mod plan;
-mod policies;
 mod printer;
-mod python;
-mod remote;
 mod results;
-mod settings;
-mod shipped;
-mod synth;
-mod tasks;
-mod train;
+mod train_printer;
 
 use std::process::ExitCode;
 

@@ -2,11 +2,12 @@
 //! contain text of candidates, tools and policies, so control characters are escaped here.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
 use warpwright_report::text::clean;
+use warpwright_rollout::{Notice, environment};
 
-use crate::environment;
 use crate::failure::Failure;
 
 /// Prints a command's data and messages.
@@ -55,6 +56,11 @@ impl Printer {
     #[expect(clippy::unused_self, reason = "everything that is printed goes through a printer")]
     pub(crate) fn say(self, text: &str) {
         stderr(&format!("{}\n", clean(text)));
+    }
+
+    /// Prints the messages of the parts below.
+    pub(crate) fn notice(self) -> Notice {
+        Arc::new(move |text| self.say(text))
     }
 
     /// Prints a message that begins with a coloured word.

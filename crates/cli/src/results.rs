@@ -2,7 +2,7 @@
 //! All are computed from the record alone, so that a resumed run shows the same as an uninterrupted
 //! one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use warpwright_record::event::{EpisodeSetup, Outcome};
@@ -12,40 +12,13 @@ use warpwright_record::verdict::{Reward, Verdict};
 use warpwright_report::html::write_html;
 use warpwright_report::summary::Summary;
 use warpwright_report::table::table;
+use warpwright_rollout::settings::Settings;
 
 use crate::commands::report::width;
 use crate::contract::{self, BestSeen, Optimized, OptimizedMany, Tried, VERSION};
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
-use crate::settings::Settings;
-
-/// The workspace folder of an episode.
-pub(crate) fn workspace(
-    run: &Path,
-    settings: &Settings,
-    task: &str,
-    policy: &str,
-    attempt: u32,
-) -> PathBuf {
-    if settings.tasks.len() * settings.policies.len() * settings.attempts as usize == 1 {
-        return run.join("workspace");
-    }
-    let mut folder = run.join("workspaces").join(file_name(task));
-    if settings.policies.len() > 1 {
-        folder.push(file_name(policy));
-    }
-    if settings.attempts > 1 {
-        folder.push(format!("attempt-{}", attempt + 1));
-    }
-    folder
-}
-
-/// Replaces the characters that a file name cannot contain: names of policies may contain paths.
-fn file_name(text: &str) -> String {
-    let plain = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
-    text.chars().map(plain).collect::<String>().trim_start_matches('.').to_owned()
-}
 
 /// Shows the run in `dir`.
 pub(crate) fn present(dir: &Path, settings: &Settings, printer: Printer) -> Result<u8, Failure> {
@@ -188,7 +161,7 @@ fn final_verdict(episode: &Episode) -> Option<&Verdict> {
 
 fn place(episode: &Episode, dir: &Path, settings: &Settings) -> String {
     let EpisodeSetup { task, policy, attempt, .. } = &episode.setup;
-    workspace(dir, settings, task, policy, *attempt).display().to_string()
+    settings.workspace(dir, task, policy, *attempt).display().to_string()
 }
 
 fn code_of(outcome: &str, verified: bool) -> u8 {

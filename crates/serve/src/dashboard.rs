@@ -4,6 +4,7 @@
 //! is hostile: the script inserts it as text, and the Content-Security-Policy allows no other script.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -11,6 +12,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use warpwright_judge::{Purpose, Used};
 
 use crate::app::{App, Client};
 use crate::problem::{Kind, Problem};
@@ -29,6 +31,19 @@ pub struct DeviceUse {
     pub busy: f64,
     /// The same per holder, e.g. `measuring`.
     pub by: Vec<(String, f64)>,
+}
+
+impl DeviceUse {
+    /// The shares of the time `of` for which the purposes in `used` held a device.
+    pub fn new(device: &str, used: &Used, of: Duration) -> Self {
+        let share = |part: Duration| part.as_secs_f64() / of.as_secs_f64().max(1e-9);
+        let by = Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| !part.held.is_zero());
+        Self {
+            device: device.to_owned(),
+            busy: share(used.alone + used.shared).min(1.0),
+            by: by.map(|(purpose, part)| (purpose.name().to_owned(), share(part.held))).collect(),
+        }
+    }
 }
 
 /// The latest utilisation of all devices.

@@ -14,6 +14,7 @@ mod app;
 mod auth;
 mod dashboard;
 mod gym;
+pub mod hosting;
 mod http;
 mod judge;
 mod metrics;

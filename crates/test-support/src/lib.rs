@@ -17,6 +17,8 @@
 //!
 //! It detects nothing: each test finds out itself what is missing. It is a dev-dependency only; no program links it.
 
+pub mod generated;
+
 /// The environment variable that lists the names of what may be missing, separated by commas: `nvcc,fork-server`.
 pub const VARIABLE: &str = "WARPWRIGHT_SKIP";
 

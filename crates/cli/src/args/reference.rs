@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use warpwright_test_support::generated;
 
 use super::Cli;
-use crate::generated;
 
 const HEAD: &str = "\
 # Command line

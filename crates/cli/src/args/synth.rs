@@ -60,7 +60,7 @@ pub(crate) struct SynthArgs {
     pub(crate) common: Common,
     /// Options of models behind an endpoint.
     #[command(flatten)]
-    pub(crate) remote: crate::remote::PolicyArgs,
+    pub(crate) remote: super::remote::PolicyArgs,
 }
 
 fn similarity(text: &str) -> Result<f64, String> {

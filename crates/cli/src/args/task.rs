@@ -75,7 +75,7 @@ pub(crate) struct Show {
     /// Tasks: a .py, .jsonl or .parquet file, a folder, or `shipped`.
     ///
     /// `shipped` is the data set that comes with the program.
-    #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
+    #[arg(value_name = "TASKS", default_value = warpwright_rollout::shipped::NAME)]
     pub(crate) tasks: PathBuf,
     /// Names of the tasks to print in full.
     #[arg(value_name = "NAME")]
@@ -95,7 +95,7 @@ pub(crate) struct StatsArgs {
     /// Tasks: a .py, .jsonl or .parquet file, a folder, or `shipped`.
     ///
     /// `shipped` is the data set that comes with the program.
-    #[arg(value_name = "TASKS", default_value = crate::shipped::NAME)]
+    #[arg(value_name = "TASKS", default_value = warpwright_rollout::shipped::NAME)]
     pub(crate) tasks: PathBuf,
     /// Print one JSON object on stdout.
     #[arg(long)]
@@ -168,7 +168,7 @@ pub(crate) struct Lint {
     /// Tasks: .py, .jsonl or .parquet files, folders, or `shipped`.
     ///
     /// `shipped` is the data set that comes with the program.
-    #[arg(value_name = "TASK", default_value = crate::shipped::NAME)]
+    #[arg(value_name = "TASK", default_value = warpwright_rollout::shipped::NAME)]
     pub(crate) tasks: Vec<PathBuf>,
     /// Lint only a random sample of N tasks; `--seed` selects the sample.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -3,19 +3,6 @@
 use clap::ValueEnum;
 use warpwright_record::verdict::{Profile, Stage};
 
-/// A device to judge on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceArg {
-    /// `cuda:0`; the cpu device when no GPU works.
-    Auto,
-    /// The host's cores.
-    Cpu,
-    /// A GPU.
-    Cuda(u32),
-    /// Every GPU.
-    All,
-}
-
 /// Precision and comparison rules, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProfileArg {
@@ -79,21 +66,6 @@ pub(crate) enum IsolationArg {
     Full,
 }
 
-/// Parses `--device`.
-pub(crate) fn device(text: &str) -> Result<DeviceArg, String> {
-    match text {
-        "auto" => Ok(DeviceArg::Auto),
-        "cpu" => Ok(DeviceArg::Cpu),
-        "cuda" => Ok(DeviceArg::Cuda(0)),
-        "all" => Ok(DeviceArg::All),
-        _ => text
-            .strip_prefix("cuda:")
-            .and_then(|number| number.parse().ok())
-            .map(DeviceArg::Cuda)
-            .ok_or_else(|| "expected auto, cpu, cuda:N or all".to_owned()),
-    }
-}
-
 /// Parses a number above 0.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -102,13 +74,10 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_options_are_parsed() {
-        assert_eq!(device("cuda:3"), Ok(DeviceArg::Cuda(3)));
-        assert!(device("cuda:-1").is_err() && device("gpu").is_err());
+/// Parses a number of at least 0.
+pub(super) fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("expected a number of at least 0".to_owned()),
     }
 }

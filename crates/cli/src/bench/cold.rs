@@ -10,11 +10,11 @@ use serde_json::json;
 use warpwright_build::template;
 use warpwright_jail::{Gpu, Limits, Outcome, Spec};
 use warpwright_judge::Device;
+use warpwright_rollout::judge_host::JudgeHost;
 
 use super::subjects::Stream;
 use super::{DeviceContext, Subject, median};
 use crate::failure::Failure;
-use crate::judging::JudgeHost;
 use crate::printer::Printer;
 
 const SCRIPT: &str = include_str!("cold.py");
@@ -63,9 +63,9 @@ pub(super) fn measure(
     for run in 0..=runs {
         at.go_on()?;
         let work = folder.join(format!("run-{run}"));
-        prepare(at.bench, subject, &work).map_err(failed)?;
+        prepare(at.host, subject, &work).map_err(failed)?;
         let started = Instant::now();
-        let told = once(at.bench, &folder, &work)?;
+        let told = once(at.host, &folder, &work)?;
         let seconds = started.elapsed().as_secs_f64();
         printer.say(&format!("cold-start run {run} of {runs}: {seconds:.1} s"));
         if run > 0 {
@@ -78,9 +78,9 @@ pub(super) fn measure(
 }
 
 /// Writes a candidate as the sources of an extension, and the request.
-fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Result<()> {
+fn prepare(host: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Result<()> {
     fs_err::create_dir_all(work.join("kernels"))?;
-    let cpu = bench.judge.config().device == Device::Cpu;
+    let cpu = host.judge.config().device == Device::Cpu;
     let texts = subject.texts(if cpu { Stream::None } else { Stream::Current });
     let mut flags = vec!["-O3".to_owned()];
     let mut include = Vec::new();
@@ -110,7 +110,7 @@ fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Re
     fs_err::write(work.join("reference.py"), &subject.task.source)?;
     let at = |name: &str| work.join(name).display().to_string();
     let mut cuda_flags = vec!["-O3".to_owned()];
-    cuda_flags.extend(bench.judge.facts().arch.as_ref().map(|arch| format!("-arch={arch}")));
+    cuda_flags.extend(host.judge.facts().arch.as_ref().map(|arch| format!("-arch={arch}")));
     let sources = ["binding.cpp", kernel, binding].map(at);
     let request = json!({
         "device": if cpu { "cpu" } else { "cuda:0" },
@@ -119,15 +119,15 @@ fn prepare(bench: &JudgeHost, subject: &mut Subject, work: &Path) -> std::io::Re
         "include": include,
         "cxx_flags": flags,
         "cuda_flags": cuda_flags,
-        "cuda_home": bench.judge.toolchain().nvcc.as_ref().map(|cuda| &cuda.root),
+        "cuda_home": host.judge.toolchain().nvcc.as_ref().map(|cuda| &cuda.root),
     });
     fs_err::write(work.join("request.json"), request.to_string())
 }
 
 /// Runs one process to its end.
-fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> {
+fn once(host: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> {
     let limits = Limits { wall: Duration::from_mins(10), processes: 512, ..Limits::default() };
-    let mut spec = Spec::new(&bench.python)
+    let mut spec = Spec::new(&host.python)
         .label("cold start")
         .arg(folder.join("cold.py").to_string_lossy())
         .arg(work.join("request.json").to_string_lossy())
@@ -135,11 +135,11 @@ fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> 
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("PYTHONPATH", work.to_string_lossy())
         .with_system()
-        .with_python(&bench.python)
+        .with_python(&host.python)
         .read_write(folder)
         .limits(limits);
-    let cuda = bench.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
-    if let Device::Cuda(number) = bench.judge.config().device {
+    let cuda = host.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
+    if let Device::Cuda(number) = host.judge.config().device {
         spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", number.to_string());
         if let Some(root) = cuda {
             spec = spec
@@ -152,7 +152,7 @@ fn once(bench: &JudgeHost, folder: &Path, work: &Path) -> Result<Told, Failure> 
         let hint = "skip the cold starts with `--cold-runs 0`".to_owned();
         Failure::infrastructure(format!("failed to run a cold start: {why}"), hint)
     };
-    let finished = bench.jail.run(spec).map_err(|error| failed(error.to_string()))?;
+    let finished = host.jail.run(spec).map_err(|error| failed(error.to_string()))?;
     if finished.outcome != Outcome::Exited(0) {
         let text = finished.stderr.text();
         let tail: Vec<&str> = text.lines().rev().take(8).collect();

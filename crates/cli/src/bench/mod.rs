@@ -25,15 +25,14 @@ use serde::Serialize;
 use warpwright_judge::SessionPool;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Profile, Stage, Verdict};
+use warpwright_rollout::judge_host::{JudgeHost, JudgeOptions};
 use warpwright_task::Task;
 
 use crate::args::{BaselinesArg, Common, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-
+use crate::{interrupt, judging};
 pub(crate) use cold::Cold;
 pub(crate) use latency::Latency;
 pub(crate) use subjects::{Form, Subject};
@@ -105,17 +104,16 @@ pub(crate) fn run(
     let common = with_cache(common, own.path());
     let stop = interrupt::watch(printer)?;
     let started = Instant::now();
-    let wanted = Wanted { window_ms: plan.window_ms, ..Wanted::new(&common, Profile::Strict) };
-    let bench = JudgeHost::open(&common, device, wanted, printer)?;
-    bench.facts()?;
-    let mut report = Report::begin(&bench, plan, started.elapsed().as_secs_f64());
-    let mut subjects = subjects::all(
-        sessions(&bench),
-        subjects::least_rows(bench.judge.config().device.is_cuda()),
-    );
+    let wanted =
+        JudgeOptions { window_ms: plan.window_ms, ..judging::options(&common, Profile::Strict) };
+    let host = judging::open(&common, device, wanted, printer)?;
+    host.facts()?;
+    let mut report = Report::begin(&host, plan, started.elapsed().as_secs_f64());
+    let mut subjects =
+        subjects::all(sessions(&host), subjects::least_rows(host.judge.config().device.is_cuda()));
     printer.say(&format!("opened {} in {:.1} s", report.device, report.open_seconds));
 
-    let at = DeviceContext { bench: &bench, pool: SessionPool::new(&bench.judge), stop };
+    let at = DeviceContext { host: &host, pool: SessionPool::new(&host.judge), stop };
     let started = Instant::now();
     let first = &mut subjects[0];
     at.judged(first, plan.forms.first().copied().unwrap_or(Form::Launcher))?;
@@ -126,7 +124,7 @@ pub(crate) fn run(
         let row = latency::measure(&at, first, form, plan.candidates)?;
         printer.say(table::latency_row(&row).trim_end());
         report.latency.push(row);
-        report.runners = Runners::of(&bench);
+        report.runners = Runners::of(&host);
         more(&report)?;
     }
     sustained::warm(&at, &mut subjects, printer)?;
@@ -134,7 +132,7 @@ pub(crate) fn run(
         let row = sustained::measure(&at, &mut subjects, (concurrency, plan.seconds))?;
         printer.say(table::sustained_row(&row).trim_end());
         report.sustained.push(row);
-        report.runners = Runners::of(&bench);
+        report.runners = Runners::of(&host);
         more(&report)?;
     }
     if plan.cold_runs > 0 {
@@ -149,16 +147,16 @@ pub(crate) fn run(
 
 impl Report {
     /// A report without measurements.
-    fn begin(bench: &JudgeHost, plan: &Plan, open_seconds: f64) -> Self {
+    fn begin(host: &JudgeHost, plan: &Plan, open_seconds: f64) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             version: VERSION,
-            device: bench.device(),
-            hardware: bench.judge.facts().hardware.clone(),
+            device: host.device(),
+            hardware: host.judge.facts().hardware.clone(),
             cores: cores as u32,
             window_ms: plan.window_ms,
-            tools: bench.judge.toolchain().describe(),
-            runners: Runners::of(bench),
+            tools: host.judge.toolchain().describe(),
+            runners: Runners::of(host),
             open_seconds,
             first_seconds: 0.0,
             latency: Vec::new(),
@@ -170,20 +168,20 @@ impl Report {
 }
 
 impl Runners {
-    fn of(bench: &JudgeHost) -> Self {
-        let how = bench.judge.how_started();
+    fn of(host: &JudgeHost) -> Self {
+        let how = host.judge.how_started();
         Self { forked: how.forked, executed: how.executed, reason: how.reason }
     }
 }
 
 /// Maximum number of open tasks.
-fn sessions(bench: &JudgeHost) -> usize {
-    if bench.device() == "cpu" { 2 } else { 8 }
+fn sessions(host: &JudgeHost) -> usize {
+    if host.device() == "cpu" { 2 } else { 8 }
 }
 
 /// A new, empty cache folder.
 fn own_cache(common: &Common) -> Result<tempfile::TempDir, Failure> {
-    let folders = crate::folders::cache(common.cache.as_deref());
+    let folders = warpwright_rollout::folders::cache(common.cache.as_deref());
     let failed = |error: std::io::Error| {
         let hint = "name a writable folder with `--cache`".to_owned();
         Failure::infrastructure(
@@ -209,7 +207,7 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
 
 /// The device under measurement.
 struct DeviceContext<'b> {
-    bench: &'b JudgeHost,
+    host: &'b JudgeHost,
     pool: SessionPool<'b>,
     /// Set when the user wants to stop.
     stop: Arc<AtomicBool>,

@@ -21,6 +21,7 @@ use serde::Serialize;
 use warpwright_fleet::Job;
 use warpwright_judge::SessionPool;
 use warpwright_record::verdict::{PhaseSeconds, Profile, Stage};
+use warpwright_rollout::{device_use, judge_workers};
 
 use self::site::{Site, Span, Supply};
 use super::table::STAGES;
@@ -28,9 +29,8 @@ use super::{Form, Subject, median, own_cache, sessions, subjects, with_cache};
 use crate::args::Common;
 use crate::contract::VERSION;
 use crate::failure::Failure;
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{device_use, interrupt, judge_workers};
+use crate::{interrupt, judging};
 
 mod site;
 
@@ -128,16 +128,16 @@ pub(crate) fn run(
 ) -> Result<ServingReport, Failure> {
     let own = own_cache(common)?;
     let common = with_cache(common, own.path());
-    let wanted = Wanted::new(&common, Profile::Strict);
+    let wanted = judging::options(&common, Profile::Strict);
     let stop = interrupt::watch(printer)?;
-    let benches = JudgeHost::open_all(&common, &common.device, wanted, printer)?;
-    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-    let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
-    let is_cuda = benches.first().is_some_and(|bench| bench.judge.config().device.is_cuda());
-    let tasks = benches.iter().map(sessions).sum();
+    let hosts = judging::open_all(&common, wanted, printer)?;
+    let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
+    let hardware = hosts.first().map(|host| host.judge.facts().hardware.clone());
+    let is_cuda = hosts.first().is_some_and(|host| host.judge.config().device.is_cuda());
+    let tasks = hosts.iter().map(sessions).sum();
     let mut subjects = subjects::all(tasks, subjects::least_rows(is_cuda));
     let at = Site {
-        benches: &benches,
+        hosts: &hosts,
         pools: &pools,
         tasks: subjects.iter().map(|subject| subject.task.clone()).collect(),
         hardware: hardware.unwrap_or_default(),
@@ -179,8 +179,8 @@ pub(crate) fn run(
             let rate = judged.completed.len() as f64 / plan.seconds.as_secs_f64();
             let name = transport.name();
             printer.say(&format!("round {}: {rate:.2} verdicts/s {name}", round + 1));
-            for (bench, used) in benches.iter().zip(&judged.used) {
-                printer.say(&device_use::describe(&bench.device(), used, plan.seconds));
+            for (host, used) in hosts.iter().zip(&judged.used) {
+                printer.say(&device_use::describe(&host.device(), used, plan.seconds));
             }
             printer.say(&tell_stages(&judged.stages));
             report.transports[index].rates.push(rate);

@@ -73,7 +73,7 @@ pub(super) fn measure(
     (concurrency, seconds): (usize, f64),
 ) -> Result<Sustained, Failure> {
     let subjects: Vec<Mutex<&mut Subject>> = subjects.iter_mut().map(Mutex::new).collect();
-    let (next, before) = (AtomicU64::new(0), at.bench.judge.device_use());
+    let (next, before) = (AtomicU64::new(0), at.host.judge.device_use());
     let found = Mutex::new((Vec::new(), Vec::new(), Vec::new()));
     let started = Instant::now();
     let until = started + Duration::from_secs_f64(seconds);
@@ -100,7 +100,7 @@ pub(super) fn measure(
     })?;
     let took = started.elapsed().as_secs_f64();
     let (held, variation, rounds) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let used = at.bench.judge.device_use();
+    let used = at.host.judge.device_use();
     let share =
         |of: fn(&Used) -> Duration| of(&used).saturating_sub(of(&before)).as_secs_f64() / took;
     Ok(Sustained {

@@ -19,15 +19,16 @@ use warpwright_report::analysis::steps::{Step, StepsTable};
 use warpwright_report::analysis::verdict_times::VerdictTimes;
 use warpwright_report::analysis::{AnalysisError, stored};
 use warpwright_report::evaluation::Evaluation;
+use warpwright_train::error::TrainError;
+use warpwright_train::folder::Begun;
+use warpwright_train::report::is_training;
+use warpwright_train::{experiment, figures};
 
 use crate::args::analyze::{AnalyzeAction, AnalyzeArgs, PlotArgs, StepsArgs};
 use crate::commands::report::width;
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
-use crate::train::folder::Begun;
-use crate::train::report::is_training;
-use crate::train::{experiment, figures};
 
 /// The cure for a path that is no run folder.
 const RUN: &str = "name a run folder of `warpwright optimize` or `warpwright eval`, or the folder `record` \
@@ -143,7 +144,8 @@ fn training_steps(path: &Path) -> Result<(Vec<Step>, Option<Vec<String>>), Failu
 }
 
 /// A file of a training run cannot be read: here the cure is not to repeat its stage.
-fn unreadable(failure: Failure) -> Failure {
+fn unreadable(error: TrainError) -> Failure {
+    let failure = Failure::from(error);
     if failure.code != exit::INFRASTRUCTURE {
         return failure;
     }

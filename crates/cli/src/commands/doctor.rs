@@ -9,13 +9,14 @@ use warpwright_build::{Python, Toolchain};
 use warpwright_jail::{Jail, Level, Requirement};
 use warpwright_judge::{Calibration, Effort, Kind, Trial};
 use warpwright_record::verdict::Profile;
+use warpwright_rollout::judge_host::JudgeOptions;
+use warpwright_rollout::{folders, gpu, python};
 
 use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{exit, folders, gpu, python};
+use crate::{exit, judging};
 
 /// Default number of seconds for judging pairs of kernels whose speed ratio is known.
 const CALIBRATE_SECONDS: u64 = 75;
@@ -95,9 +96,10 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         cache: args.cache.clone(),
         json: args.json,
     };
-    let wanted = Wanted { window_ms: args.window_ms, ..Wanted::new(&common, Profile::Strict) };
-    let bench = JudgeHost::open(&common, args.device, wanted, printer)?;
-    printer.say(&format!("calibrating {}", bench.device()));
+    let wanted =
+        JudgeOptions { window_ms: args.window_ms, ..judging::options(&common, Profile::Strict) };
+    let host = judging::open(&common, args.device, wanted, printer)?;
+    printer.say(&format!("calibrating {}", host.device()));
     // Without a number of pairs, as long as one likes to wait.
     let seconds = args.seconds.or(args.pairs.is_none().then_some(CALIBRATE_SECONDS));
     let effort = Effort { pairs: args.pairs, seconds };
@@ -111,7 +113,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
             ));
         }
     };
-    Ok(bench.judge.calibrate_exactly(effort, &said)?)
+    Ok(host.judge.calibrate_exactly(effort, &said)?)
 }
 
 fn look(args: &Doctor) -> Findings {

@@ -1,16 +1,16 @@
 //! `warpwright eval --suite PATH`: evaluates policies on a suite.
 
 use warpwright_record::reader::RunReader;
+use warpwright_rollout::settings::{Purpose, Settings};
+use warpwright_rollout::{policies, tasks};
 use warpwright_task::Task;
 
 use crate::args::Eval;
 use crate::args::shard::Shard;
 use crate::commands::optimize::named_folder;
 use crate::failure::Failure;
-use crate::judging::Wanted;
 use crate::printer::Printer;
-use crate::settings::{Purpose, Settings};
-use crate::{campaign, evaluation, policies, tasks};
+use crate::{episodes, evaluation, judging};
 
 /// Default turns of an episode: the paper's limit in evaluation.
 const DEFAULT_TURNS: u32 = 200;
@@ -18,7 +18,7 @@ const DEFAULT_TURNS: u32 = 200;
 pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     if let Some(dir) = &args.episodes.resume {
         let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
-        campaign::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
+        episodes::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
         return evaluation::present(dir, &dir.join("report.html"), &args.export, printer);
     }
     let mut paths = args.suite.clone();
@@ -31,25 +31,24 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
         return Err(Failure::usage("failed to find a suite: the command names none", hint));
     };
     let name = first.file_stem().map_or("eval".into(), |name| name.to_string_lossy().into_owned());
-    let suite = tasks::read_suite(&paths, printer)?;
+    let suite = tasks::read_suite(&paths, &|text| printer.say(text))?;
     let tasks = selected(suite, args)?;
-    let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;
+    let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
     let profile = args.profile.into();
-    let mut settings = Settings::new(
+    let mut settings = episodes::settings(
         Purpose::Eval,
         &args.episodes,
         &args.common,
         &tasks,
         names,
-        profile,
-        DEFAULT_TURNS,
+        (profile, DEFAULT_TURNS),
     )?;
     settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     settings.include_degenerate = args.include_degenerate;
-    let wanted = Wanted::new(&args.common, profile);
-    let wanted = if args.include_degenerate { wanted.of_any_task() } else { wanted };
-    campaign::begin(settings, &dir, &args.common, wanted, printer)?;
+    let options = judging::options(&args.common, profile);
+    let options = if args.include_degenerate { options.of_any_task() } else { options };
+    episodes::begin(settings, &dir, &args.common, options, printer)?;
     evaluation::present(&dir, &dir.join("report.html"), &args.export, printer)
 }
 

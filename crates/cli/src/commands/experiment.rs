@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use warpwright_train::experiment::{ArmResult, Experiment, Laboratory, table};
 
 use crate::args::experiment::ExperimentArgs;
+use crate::commands::judge::command;
 use crate::failure::Failure;
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::train::experiment::{ArmResult, Experiment, Laboratory, table};
-use crate::{contract, exit, interrupt};
+use crate::train_printer::TrainPrinter;
+use crate::{contract, exit, interrupt, judging};
 
 /// Output of `experiment --json`.
 #[derive(Serialize)]
@@ -29,15 +30,16 @@ pub(crate) fn run(args: &ExperimentArgs, printer: Printer) -> Result<u8, Failure
     let out = std::path::absolute(args.out.clone().unwrap_or_else(usual))
         .map_err(|error| Failure::io("find the experiment's folder", &error))?;
     let stop = interrupt::watch(printer)?;
-    let wanted = Wanted::new(&args.common, experiment.base.config.profile);
-    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let wanted = judging::options(&args.common, experiment.base.config.profile);
+    let hosts = judging::open_all(&args.common, wanted, printer)?;
     let laboratory = Laboratory {
         experiment: &experiment,
         out: &out,
         seed: args.common.seed,
-        benches: &benches,
+        hosts: &hosts,
         stop: &stop,
-        printer,
+        observer: &TrainPrinter::new(printer),
+        command: command(),
     };
     let arms = laboratory.run()?;
     printer.data(&table(&arms));

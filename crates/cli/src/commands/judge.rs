@@ -10,6 +10,8 @@ use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, 
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::{Scheme, Stage, Verdict};
 use warpwright_record::writer::RunWriter;
+use warpwright_rollout::pool_judge::nothing_to_earn;
+use warpwright_rollout::tasks;
 use warpwright_serve::JudgeRequest;
 use warpwright_task::Task;
 
@@ -17,12 +19,11 @@ use crate::args::JudgeArgs;
 use crate::client::Client;
 use crate::contract::Judged;
 use crate::failure::{Failure, chain};
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{exit, judging, tasks};
+use crate::{exit, judging};
 
 pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
-    let task = tasks::read_one(&args.task, printer)?;
+    let task = tasks::read_one(&args.task, &|text| printer.say(text))?;
     let read = Candidate::read(&args.candidate);
     let candidate = read.map_err(|error| no_candidate(&args.candidate, &error))?;
     let stage = args.stage.into();
@@ -30,15 +31,15 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         return elsewhere(args, server, (&task, &candidate, stage), printer);
     }
     let profile = args.profile.into();
-    let wanted = Wanted::new(&args.common, profile).of_any_task();
+    let wanted = judging::options(&args.common, profile).of_any_task();
     let [device] = args.common.device[..] else {
         let hint = "name one device, e.g. `--device cuda:0`".to_owned();
         return Err(Failure::usage("failed to open the devices: `judge` uses one", hint));
     };
-    let bench = JudgeHost::open(&args.common, device, wanted, printer)?;
+    let host = judging::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
-    let mut session = bench.judge.task(&task)?;
-    if let Some(text) = judging::nothing_to_earn(&task.name, session.degenerate()) {
+    let mut session = host.judge.task(&task)?;
+    if let Some(text) = nothing_to_earn(&task.name, session.degenerate()) {
         printer.say(&format!("warning: {text}"));
     }
     let verdict = session.judge(&candidate, stage)?;

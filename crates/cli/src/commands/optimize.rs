@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use warpwright_agent::episode::DEFAULT_TURNS;
 use warpwright_record::reader::RunReader;
+use warpwright_rollout::settings::{Purpose, Settings};
+use warpwright_rollout::{policies, tasks};
 use warpwright_task::Task;
 
 use crate::args::Optimize;
 use crate::failure::Failure;
-use crate::judging::Wanted;
 use crate::printer::Printer;
-use crate::settings::{Purpose, Settings};
-use crate::{campaign, policies, results, tasks};
+use crate::{episodes, judging, results};
 
 pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
     if let Some(dir) = &args.episodes.resume {
         let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
-        campaign::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
+        episodes::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
         return results::present(dir, &settings, printer);
     }
     if args.episodes.tasks.is_empty() {
@@ -24,23 +24,22 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
             "name a .py, .jsonl or .parquet file or a folder, or use `--resume RUN_DIR`".to_owned();
         return Err(Failure::usage("failed to find a task: the command names none", hint));
     }
-    let tasks = tasks::read_all(&args.episodes.tasks, printer)?;
-    let names = policies::check(&args.episodes.policy, &args.episodes.remote, &tasks)?;
+    let tasks = tasks::read_all(&args.episodes.tasks, &|text| printer.say(text))?;
+    let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| default_folder(&tasks));
     let profile = args.profile.into();
-    let mut settings = Settings::new(
+    let mut settings = episodes::settings(
         Purpose::Optimize,
         &args.episodes,
         &args.common,
         &tasks,
         names,
-        profile,
-        DEFAULT_TURNS,
+        (profile, DEFAULT_TURNS),
     )?;
     settings.include_degenerate = true;
     // Whoever names a task wants to see what becomes of it.
-    let wanted = Wanted::new(&args.common, profile).of_any_task();
-    let settings = campaign::begin(settings, &dir, &args.common, wanted, printer)?;
+    let options = judging::options(&args.common, profile).of_any_task();
+    let settings = episodes::begin(settings, &dir, &args.common, options, printer)?;
     results::present(&dir, &settings, printer)
 }
 

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
-use warpwright_report::html::{ReportError, write_html};
+use warpwright_report::html::write_html;
 use warpwright_report::summary::{Summary, recorded_on};
 use warpwright_report::table::table;
+use warpwright_rollout::settings::{Purpose, Settings};
+use warpwright_train::report as training;
 
 use crate::args::Report;
 use crate::contract::VERSION;
 use crate::evaluation;
 use crate::exit;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::settings::{Purpose, Settings};
-use crate::train::report as training;
 
 #[derive(Serialize)]
 struct Reported {
@@ -92,18 +92,4 @@ fn is_evaluation(dir: &Path) -> Result<bool, Failure> {
 /// Columns of the terminal; `None` elsewhere, where a table may have any width.
 pub(crate) fn width() -> Option<u16> {
     rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col).filter(|w| *w > 0)
-}
-
-impl From<ReportError> for Failure {
-    fn from(error: ReportError) -> Self {
-        let (message, hint) = (chain(&error), error.hint());
-        match error {
-            ReportError::Read(error) => error.into(),
-            ReportError::Write { source, .. } => {
-                let failure = Self::io("write the report", &source);
-                Self { message, hint: failure.hint.clone().or(hint), ..failure }
-            }
-            ReportError::Template(_) => Self::infrastructure(message, hint),
-        }
-    }
 }

@@ -10,18 +10,21 @@ use serde_json::json;
 use warpwright_fleet::nats::Bridge;
 use warpwright_fleet::{Limits, Queue};
 use warpwright_judge::SessionPool;
-use warpwright_serve::{App, Served, SessionLimits, Settings, Tokens, router, serve};
+use warpwright_rollout::device_context::DeviceContext;
+use warpwright_rollout::error::RolloutError;
+use warpwright_rollout::judge_host::JudgeHost;
+use warpwright_rollout::{judge_workers, tasks};
+use warpwright_serve::hosting::{Host, Kept, Scratch};
+use warpwright_serve::{App, DeviceUse, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
 use super::worker::link;
 use crate::args::serve::ServeArgs;
+use crate::commands::judge::command;
 use crate::contract;
-use crate::device_context::DeviceContext;
 use crate::failure::{Failure, chain};
-use crate::hosting::{Host, Kept, Scratch};
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{device_use, exit, interrupt, judge_workers, tasks};
+use crate::{exit, interrupt, judging};
 
 /// Maximum requests of a batch.
 const BATCH: usize = 256;
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
             return Err(Failure::usage(message, hint));
         }
     };
-    let suite = tasks::read_all(&args.suite, printer)?;
+    let suite = tasks::read_all(&args.suite, &|text| printer.say(text))?;
     let suite: BTreeMap<String, Task> =
         suite.into_iter().map(|task| (task.name.clone(), task)).collect();
     // Before the devices are opened: an address that is taken is found out now.
@@ -61,28 +64,25 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     })?;
     let address = listener.local_addr().map_err(|error| Failure::io("listen", &error))?;
     let profile = args.profile.into();
-    let wanted = Wanted::new(&args.common, profile);
-    let benches = if args.no_device {
-        Vec::new()
-    } else {
-        JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?
-    };
-    let hardware = benches.first().map(|bench| bench.judge.facts().hardware.as_str());
+    let wanted = judging::options(&args.common, profile);
+    let hosts =
+        if args.no_device { Vec::new() } else { judging::open_all(&args.common, wanted, printer)? };
+    let hardware = hosts.first().map(|host| host.judge.facts().hardware.as_str());
     let bridge = args.nats.as_ref().map(|url| {
         let (config, rules) = (link(url, &args.fleet), wanted.rules());
         Bridge::open(&config, env!("CARGO_PKG_VERSION"), &rules, hardware)
     });
     let bridge = bridge.transpose()?;
     let stop = interrupt::watch(printer)?;
-    let served = |bench: &JudgeHost| Served {
-        device: bench.device(),
-        hardware: bench.judge.facts().hardware.clone(),
+    let served = |host: &JudgeHost| Served {
+        device: host.device(),
+        hardware: host.judge.facts().hardware.clone(),
     };
-    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
-    let places: Result<Vec<DeviceContext<'_>>, Failure> = benches
+    let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
+    let places: Result<Vec<DeviceContext<'_>>, RolloutError> = hosts
         .iter()
         .zip(&pools)
-        .map(|(bench, pool)| DeviceContext::new(bench, pool, None, profile))
+        .map(|(host, pool)| DeviceContext::new(host, pool, None, profile))
         .collect();
     let scratch = Scratch::new(&std::env::temp_dir())
         .map_err(|error| Failure::io("create a folder for sessions", &error))?;
@@ -94,12 +94,13 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         turns: args.session_turns,
         scratch: scratch.path(),
         kept: kept.transpose()?,
-        printer,
+        command: command(),
+        notice: printer.notice(),
     };
     let settings = Settings {
         tokens,
         tasks: suite,
-        served: benches.iter().map(served).collect(),
+        served: hosts.iter().map(served).collect(),
         profile,
         body_bytes: (args.body_mib as usize) << 20,
         body_time: BODY_TIME,
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         replay_bytes: REPLAY_BYTES,
         sessions: SessionLimits {
             // They are played beside a device.
-            most: if benches.is_empty() { 0 } else { args.sessions as usize },
+            most: if hosts.is_empty() { 0 } else { args.sessions as usize },
             per_client: args.sessions_per_client as usize,
             idle: Duration::from_secs(args.session_idle),
         },
@@ -131,12 +132,12 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
             let (queue, is_over) = (&queue, &is_over);
             scope.spawn(move || bridge.run(queue, is_over));
         }
-        let (told, seen) = (&app, &benches);
+        let (told, seen) = (&app, &hosts);
         let ends = &is_over;
         scope.spawn(move || tell_uses(told, seen, ends));
         let (host, sessions) = (&host, &app.sessions);
         scope.spawn(move || host.host(scope, sessions));
-        let devices: Vec<String> = benches.iter().map(JudgeHost::device).collect();
+        let devices: Vec<String> = hosts.iter().map(JudgeHost::device).collect();
         let mut judges = devices.clone();
         judges.extend(bridge.is_some().then(|| "remote workers".to_owned()));
         printer.say(&format!("judging on {}: http://{address}", judges.join(", ")));
@@ -170,8 +171,8 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
 }
 
 /// Reports periodically how busy the devices are.
-fn tell_uses(app: &App, benches: &[JudgeHost], is_over: &AtomicBool) {
-    let now = || benches.iter().map(|bench| bench.judge.device_use()).collect::<Vec<_>>();
+fn tell_uses(app: &App, hosts: &[JudgeHost], is_over: &AtomicBool) {
+    let now = || hosts.iter().map(|host| host.judge.device_use()).collect::<Vec<_>>();
     let (mut before, mut since) = (now(), Instant::now());
     while !is_over.load(Ordering::SeqCst) {
         std::thread::sleep(LOOK);
@@ -180,10 +181,9 @@ fn tell_uses(app: &App, benches: &[JudgeHost], is_over: &AtomicBool) {
             continue;
         }
         let used = now();
-        let each = benches.iter().zip(&used).zip(&before);
-        let uses = each.map(|((bench, now), before)| {
-            device_use::share(&bench.device(), &(*now - *before), of)
-        });
+        let each = hosts.iter().zip(&used).zip(&before);
+        let uses =
+            each.map(|((host, now), before)| DeviceUse::new(&host.device(), &(*now - *before), of));
         app.uses.say(uses.collect());
         (before, since) = (used, Instant::now());
     }

@@ -2,27 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use warpwright_judge::{BaselineSet, Sharing};
 use warpwright_record::verdict::Profile;
-use warpwright_synth::{
-    Author, Composer, DataSet, Decontamination, Llm, LlmConfig, Shares, Thresholds, TrialLog,
-};
-use warpwright_task::similarity::OpGraph;
+use warpwright_rollout::judge_host::{JudgeHost, JudgeOptions};
+use warpwright_rollout::synthesis::author::{Model, Spent};
+use warpwright_rollout::synthesis::{Made, Maker, Plan, copies, unlogged};
+use warpwright_synth::{Author, Composer, DataSet, Llm, LlmConfig, Shares, Thresholds, TrialLog};
 use warpwright_task::{Suite, Task};
 
 use crate::args::compose::RuntimeRangeArg;
 use crate::args::synth::SynthArgs;
 use crate::contract::VERSION;
-use crate::failure::{Failure, chain};
-use crate::judging::{JudgeHost, Wanted};
+use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::synth::author::{Model, Spent};
-use crate::synth::{Made, Maker, Plan};
-use crate::{exit, interrupt};
+use crate::{exit, interrupt, judging};
 
 /// Output of `synth`.
 #[derive(Serialize)]
@@ -45,35 +42,40 @@ struct Synthesised<'a> {
 pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     // What cannot be read or written is found before anything starts.
     let set = existing(&args.out)?;
-    let log =
-        TrialLog::open(&TrialLog::beside(&args.out)).map_err(|e| crate::synth::unlogged(&e))?;
+    let log = TrialLog::open(&TrialLog::beside(&args.out)).map_err(unlogged)?;
     let suites = args
         .decontaminate_against
         .iter()
         .map(|path| Ok(Suite::read(path)?))
         .collect::<Result<Vec<_>, Failure>>()?;
     let stop = interrupt::watch(printer)?;
-    let model = Model::open(&args.composer, &args.remote, &stop, printer)?;
+    let model = Model::open(&args.composer, &args.remote.options(), &stop, &printer.notice())?;
     // Others say little of a task, and take as long again to compile.
-    let wanted =
-        Wanted { baselines: BaselineSet::Plain, ..Wanted::new(&args.common, Profile::Strict) };
-    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
-    let Some(bench) = benches.first() else {
+    let wanted = JudgeOptions {
+        baselines: BaselineSet::Plain,
+        ..judging::options(&args.common, Profile::Strict)
+    };
+    let hosts = judging::open_all(&args.common, wanted, printer)?;
+    let Some(host) = hosts.first() else {
         return Err(Failure::usage("failed to find a device", None));
     };
-    let composer = composer(args, bench, model.clone())?;
+    let composer = composer(args, host, model.clone())?;
     let plan = Plan {
         count: args.count as usize,
         out: args.out.clone(),
-        window: runtime_range(args, bench).bounds(),
-        jobs: args.jobs.map_or_else(|| crate::examining::usual_jobs(bench), usize::from),
+        window: runtime_range(args, host).bounds(),
+        jobs: args
+            .jobs
+            .map_or_else(|| warpwright_rollout::examining::usual_jobs(host), usize::from),
         // What a model writes may leave anything behind.
         processes: if model.is_some() { Sharing::Own } else { Sharing::Shared },
         first_seed: args.common.seed << 32,
     };
     let composer = composer.as_ref();
-    let maker = Maker { benches: &benches, composer, plan, stop: &stop, printer };
-    let made = maker.make(set, log, |set| copies(args, &suites, set, bench, printer));
+    let maker = Maker { hosts: &hosts, composer, plan, stop: &stop, notice: printer.notice() };
+    let thresholds = Thresholds { ast: args.ast_threshold, graph: args.graph_threshold };
+    let made = maker
+        .make(set, log, |set| copies(thresholds, &args.out, &suites, set, host, &printer.notice()));
     let spent = model.map(|model| model.spent());
     if let Some(spent) = spent.filter(|spent| spent.answers > 0) {
         // Also where it failed: the tokens are gone.
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     }
     printer.object(&Synthesised {
         version: VERSION,
-        device: benches.iter().map(JudgeHost::device).collect::<Vec<_>>().join(","),
+        device: hosts.iter().map(JudgeHost::device).collect::<Vec<_>>().join(","),
         out: &args.out,
         composer: composer.name(),
         admitted: *admitted,
@@ -102,8 +104,8 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
     Ok(if interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
-fn runtime_range(args: &SynthArgs, bench: &JudgeHost) -> RuntimeRangeArg {
-    let cuda = bench.judge.config().device.is_cuda();
+fn runtime_range(args: &SynthArgs, host: &JudgeHost) -> RuntimeRangeArg {
+    let cuda = host.judge.config().device.is_cuda();
     args.runtime_range.unwrap_or(if cuda { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
 }
 
@@ -137,81 +139,21 @@ def get_inputs():
 /// The grammar, or the model, which gets compositions of the grammar.
 fn composer(
     args: &SynthArgs,
-    bench: &JudgeHost,
+    host: &JudgeHost,
     model: Option<Arc<Model>>,
 ) -> Result<Box<dyn Composer>, Failure> {
     if args.compose.transformers {
-        bench.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
+        host.judge.graph(&Task::from_source("transformers", TRANSFORMERS))?;
     }
     let catalogues = args.compose.catalogues()?;
-    let range = runtime_range(args, bench);
+    let range = runtime_range(args, host);
     let grammar = args.compose.grammar(&catalogues, range)?;
     let Some(model) = model else { return Ok(Box::new(grammar)) };
     let config = LlmConfig {
         window: range.bounds(),
-        device: bench.judge.facts().hardware.clone(),
+        device: host.judge.facts().hardware.clone(),
         repairs: args.repairs,
     };
     let author: Arc<dyn Author> = model;
     Ok(Box::new(Llm::new(author, grammar, &catalogues, config)))
-}
-
-/// The operator graphs of a suite's tasks, by name. A task that does not load has no graph, and is
-/// compared by its source.
-fn graphs(suite: &Suite, bench: &JudgeHost, printer: Printer) -> BTreeMap<String, OpGraph> {
-    let (next, graphs) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let work = || {
-        // Suites begin with what is small: what takes longest is not to come last.
-        while let Some(task) = suite.tasks.iter().rev().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let graph = bench.judge.graph(task);
-            let mut graphs = graphs.lock().unwrap_or_else(PoisonError::into_inner);
-            graphs.insert(task.name.clone(), graph.ok().flatten());
-            if graphs.len().is_multiple_of(50) {
-                let (done, of) = (graphs.len(), suite.tasks.len());
-                printer.say(&format!("{}: traced {done} of {of} operator graphs", suite.name));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get) {
-            scope.spawn(work);
-        }
-    });
-    let graphs = graphs.into_inner().unwrap_or_else(PoisonError::into_inner);
-    graphs.into_iter().filter_map(|(name, graph)| Some((name, graph?))).collect()
-}
-
-/// The tasks to decontaminate against: those of the suites, with their operator graphs, and those
-/// of the set.
-fn copies(
-    args: &SynthArgs,
-    suites: &[Suite],
-    set: &DataSet,
-    bench: &JudgeHost,
-    printer: Printer,
-) -> Result<Decontamination, Failure> {
-    let thresholds = Thresholds { ast: args.ast_threshold, graph: args.graph_threshold };
-    let mut copies = Decontamination::new(thresholds);
-    for suite in suites {
-        let graphs = graphs(suite, bench, printer);
-        copies.add_suite(suite, &graphs).map_err(|error| Failure::usage(chain(&error), None))?;
-        let without = suite.tasks.len() - graphs.len();
-        printer.say(&format!(
-            "decontaminating against {}: {} tasks, {without} of them without an operator graph",
-            suite.name,
-            suite.tasks.len()
-        ));
-    }
-    // The suites may be others than those the set was made with.
-    let found = copies
-        .admit_set(set)
-        .map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))?;
-    if let Some((name, refusal)) = found.first() {
-        printer.say(&format!(
-            "warning: {} of the tasks in {} are copies, `warpwright task drop` removes them; the first is {name}: {refusal}",
-            found.len(),
-            args.out.display()
-        ));
-    }
-    Ok(copies)
 }

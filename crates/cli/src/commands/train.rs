@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use warpwright_train::config::Config;
+use warpwright_train::launch::{Launch, Plan};
+use warpwright_train::stage::Stage;
 
 use crate::args::train::{StageArg, TrainArgs};
+use crate::commands::judge::command;
 use crate::failure::Failure;
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::train::config::Config;
-use crate::train::launch::{Launch, Plan};
-use crate::train::stage::Stage;
-use crate::{contract, exit, interrupt};
+use crate::train_printer::TrainPrinter;
+use crate::{contract, exit, interrupt, judging};
 
 /// Output of `train --json`.
 #[derive(Debug, Serialize)]
@@ -38,14 +39,25 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let folder = args.config.parent().unwrap_or(Path::new(".")).to_owned();
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
-    let (seed, profile, devices) = (args.common.seed, config.profile, &args.common.device);
+    let (seed, profile) = (args.common.seed, config.profile);
     let verdicts = out.join("verdicts.jsonl");
-    let plan = Plan { config, text, folder, out, seed, task_seed: seed, stages, verdicts };
-    let launch = Launch::prepare(plan, printer)?;
+    let plan = Plan {
+        config,
+        text,
+        folder,
+        out,
+        seed,
+        task_seed: seed,
+        stages,
+        verdicts,
+        command: command(),
+    };
+    let observer = TrainPrinter::new(printer);
+    let launch = Launch::prepare(plan, &observer)?;
     let stop = interrupt::watch(printer)?;
-    let wanted = Wanted::new(&args.common, profile);
-    let benches = JudgeHost::open_all(&args.common, devices, wanted, printer)?;
-    let landed = launch.go(&benches, &stop, printer)?;
+    let wanted = judging::options(&args.common, profile);
+    let hosts = judging::open_all(&args.common, wanted, printer)?;
+    let landed = launch.go(&hosts, &stop, &observer)?;
     if let Some((first, last)) = landed.rewards {
         printer.say(&format!(
             "mean reward: {first:.3} in the first fifth of the steps, {last:.3} in the last"

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
+use warpwright_train::report;
 
 use crate::args::watch::WatchArgs;
+use crate::dashboard::Dashboard;
 use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::train::dashboard::Dashboard;
-use crate::train::report;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Columns and lines of a frame outside a terminal.

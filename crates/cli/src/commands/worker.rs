@@ -10,32 +10,33 @@ use warpwright_fleet::nats::{Bridge, Ended, Kind, LinkConfig, LinkError, RemoteW
 use warpwright_fleet::{Limits, Queue};
 use warpwright_judge::SessionPool;
 use warpwright_record::candidate::Candidate;
+use warpwright_rollout::judge_host::JudgeHost;
+use warpwright_rollout::judge_workers;
 
 use crate::args::worker::{FleetArgs, WorkerArgs};
 use crate::failure::{Failure, chain};
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{contract, exit, interrupt, judge_workers};
+use crate::{contract, exit, interrupt, judging};
 
 pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     let config = link(&args.connect, &args.fleet);
     if let Some(folder) = &args.dead_letters {
         return dead_letters(&config, folder, printer);
     }
-    let wanted = Wanted::new(&args.common, args.profile.into());
-    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let wanted = judging::options(&args.common, args.profile.into());
+    let hosts = judging::open_all(&args.common, wanted, printer)?;
     let stop = interrupt::watch(printer)?;
-    let hardware = benches.first().map(|bench| bench.judge.facts().hardware.clone());
+    let hardware = hosts.first().map(|host| host.judge.facts().hardware.clone());
     let kind = Kind {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         rules: wanted.rules(),
         hardware: hardware.unwrap_or_default(),
     };
-    let devices: Vec<String> = benches.iter().map(JudgeHost::device).collect();
+    let devices: Vec<String> = hosts.iter().map(JudgeHost::device).collect();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "worker" } else { host.trim() };
     let worker = RemoteWorker::open(&config, kind, host, devices.clone())?;
-    let pools: Vec<_> = benches.iter().map(|bench| SessionPool::new(&bench.judge)).collect();
+    let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
     let count = judge_workers::count(&pools);
     let name = worker.name();
     printer.say(&format!("worker {name} judges on {}, {count} concurrently", devices.join(", ")));

@@ -11,14 +11,14 @@ use warpwright_fleet::nats::{Bridge, Kind, LinkConfig, RemoteWorker};
 use warpwright_fleet::{Done, Job, Limits, Queue, Station};
 use warpwright_judge::{SessionPool, Used};
 use warpwright_record::verdict::{PhaseSeconds, Profile, Verdict};
+use warpwright_rollout::judge_host::JudgeHost;
+use warpwright_rollout::judge_workers;
 use warpwright_serve::{App, JudgeRequest, Served, SessionLimits, Settings, Tokens, router, serve};
 use warpwright_task::Task;
 
 use super::Transport;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::judge_workers;
-use crate::judging::JudgeHost;
 use crate::printer::Printer;
 
 /// Clients per judge worker: the queue is never empty before the end.
@@ -73,7 +73,7 @@ pub(super) struct Judged {
 
 /// The judge under measurement.
 pub(super) struct Site<'p> {
-    pub(super) benches: &'p [JudgeHost],
+    pub(super) hosts: &'p [JudgeHost],
     pub(super) pools: &'p [SessionPool<'p>],
     /// As many tasks as all devices together keep open.
     pub(super) tasks: Vec<Task>,
@@ -99,7 +99,7 @@ impl<'p> Site<'p> {
     }
 
     pub(super) fn devices(&self) -> Vec<String> {
-        self.benches.iter().map(JudgeHost::device).collect()
+        self.hosts.iter().map(JudgeHost::device).collect()
     }
 
     fn judged(&self) -> MutexGuard<'_, Judged> {
@@ -175,7 +175,7 @@ impl<'p> Site<'p> {
                             std::thread::sleep(TICK.min(until - Instant::now()));
                         }
                     };
-                    let used = || self.benches.iter().map(|bench| bench.judge.device_use());
+                    let used = || self.hosts.iter().map(|host| host.judge.device_use());
                     wait(span.start);
                     let before: Vec<Used> = used().collect();
                     wait(span.end);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fs_err as fs;
 use serde::Serialize;
+use warpwright_rollout::synthesis::unlogged;
 use warpwright_synth::{DataSet, Outcome, Trial, TrialLog};
 
 use crate::args::task::DropArgs;
@@ -11,7 +12,6 @@ use crate::contract::VERSION;
 use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::synth::unlogged;
 
 /// Output of `task drop`.
 #[derive(Serialize)]
@@ -29,8 +29,7 @@ pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
     }
     // A log that is broken is found before anything is taken out, and none is begun beside what is no set.
     DataSet::read(&args.tasks)?;
-    let mut log =
-        TrialLog::open(&TrialLog::beside(&args.tasks)).map_err(|error| unlogged(&error))?;
+    let mut log = TrialLog::open(&TrialLog::beside(&args.tasks)).map_err(unlogged)?;
     let gone = DataSet::remove(&args.tasks, &names)?;
     for row in &gone {
         let Some(made) = &row.provenance else { continue };
@@ -41,7 +40,7 @@ pub(super) fn run(args: &DropArgs, printer: Printer) -> Result<u8, Failure> {
             operators: row.ops.clone(),
             outcome: Outcome::Refused { reason, detail },
         };
-        log.append(&trial).map_err(|error| unlogged(&error))?;
+        log.append(&trial).map_err(unlogged)?;
     }
     let dropped: Vec<String> = gone.into_iter().map(|row| row.name).collect();
     printer.data(&format!("removed {} tasks from {}\n", dropped.len(), args.tasks.display()));

@@ -7,15 +7,16 @@ use rand::seq::index;
 use serde::Serialize;
 use warpwright_judge::{Examination, Objection, Sharing};
 use warpwright_record::verdict::Profile;
+use warpwright_rollout::examining::{self, Examined, Look};
+use warpwright_rollout::judge_host::JudgeHost;
+use warpwright_rollout::{folders, shipped, tasks};
 use warpwright_task::Task;
 
 use crate::args::task::Lint;
 use crate::contract::VERSION;
-use crate::examining::{self, Examined, Look};
 use crate::failure::Failure;
-use crate::judging::{JudgeHost, Wanted};
 use crate::printer::Printer;
-use crate::{exit, folders, interrupt, shipped, tasks};
+use crate::{exit, interrupt, judging};
 
 /// Output of `task lint`.
 #[derive(Serialize)]
@@ -99,24 +100,25 @@ impl Row {
 pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let cache = folders::cache(args.common.cache.as_deref());
     let paths = args.tasks.iter().map(|path| shipped::found(path, &cache));
-    let mut tasks = tasks::read_suite(&paths.collect::<Result<Vec<_>, _>>()?, printer)?;
+    let mut tasks =
+        tasks::read_suite(&paths.collect::<Result<Vec<_>, _>>()?, &|text| printer.say(text))?;
     if let [task] = &tasks[..] {
         // Of several, one that is no task is told among the others.
-        tasks::check_all(std::slice::from_ref(task), printer)?;
+        tasks::check_all(std::slice::from_ref(task), &|text| printer.say(text))?;
     }
     if let Some(sample) = args.sample {
         tasks = drawn(tasks, sample as usize, args.common.seed);
     }
     let profile = args.profile.into();
     let stop = interrupt::watch(printer)?;
-    let wanted = Wanted::new(&args.common, profile);
-    let benches = JudgeHost::open_all(&args.common, &args.common.device, wanted, printer)?;
+    let wanted = judging::options(&args.common, profile);
+    let hosts = judging::open_all(&args.common, wanted, printer)?;
     let look = Look {
         jobs: args.jobs.map(usize::from),
         processes: if args.share_processes { Sharing::Shared } else { Sharing::Own },
     };
     let (count, done) = (tasks.len(), std::sync::atomic::AtomicUsize::new(0));
-    let examined = examining::examine_all(&benches, &tasks, look, &stop, |task, _| {
+    let examined = examining::examine_all(&hosts, &tasks, look, &stop, |task, _| {
         let done = 1 + done.fetch_add(1, Ordering::Relaxed);
         printer.say(&format!("linted {done} of {count}: {}", task.name));
     })?;
@@ -128,7 +130,7 @@ pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
     let sound = rows.iter().filter(|row| row.sound).count();
     let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
     printer.data(&format!("{lines}{sound} of {count} sound\n"));
-    let device = benches.iter().map(JudgeHost::device).collect::<Vec<_>>().join(",");
+    let device = hosts.iter().map(JudgeHost::device).collect::<Vec<_>>().join(",");
     let all = sound == rows.len();
     printer.object(&Linted { version: VERSION, device, profile, sound, tasks: rows });
     Ok(if all { exit::OK } else { exit::NOT_VERIFIED })

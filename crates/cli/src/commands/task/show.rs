@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use warpwright_rollout::{folders, shipped};
 use warpwright_synth::{DataSet, Measured, Provenance, Row, Split, TensorForm};
 
 use crate::args::task::Show;
 use crate::contract::VERSION;
+use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::{exit, folders, shipped};
 
 /// Output of `task show`.
 #[derive(Serialize)]

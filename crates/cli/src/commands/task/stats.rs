@@ -1,13 +1,14 @@
 //! `warpwright task stats`.
 
 use serde::Serialize;
+use warpwright_rollout::{folders, shipped};
 use warpwright_synth::{DataSet, Stats, card};
 
 use crate::args::task::StatsArgs;
 use crate::contract::VERSION;
+use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::{exit, folders, shipped};
 
 /// Output of `task stats`.
 #[derive(Serialize)]

@@ -1,0 +1,125 @@
+//! Runs the episodes of `optimize` and `eval`: from the command's arguments to a campaign, whose events
+//! are shown as they happen.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpwright_record::event::Event;
+use warpwright_record::history::History;
+use warpwright_record::verdict::Profile;
+use warpwright_report::live::LiveView;
+use warpwright_rollout::campaign::{self, Caller, CampaignObserver};
+use warpwright_rollout::error::RolloutError;
+use warpwright_rollout::judge_host::JudgeOptions;
+use warpwright_rollout::remote::BaseUrls;
+use warpwright_rollout::settings::{Purpose, Settings, StoredTask, VERSION, read_skill};
+use warpwright_task::Task;
+
+use crate::args::{BaselinesArg, Common, Episodes, IsolationArg};
+use crate::commands::judge::command;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::{interrupt, judging};
+
+/// The settings that a command line gives a run. The policies have absolute names.
+pub(crate) fn settings(
+    purpose: Purpose,
+    args: &Episodes,
+    common: &Common,
+    tasks: &[Task],
+    policies: Vec<String>,
+    (profile, max_turns): (Profile, u32),
+) -> Result<Settings, Failure> {
+    let skill = args.skill.as_deref().map(|path| read_skill(path, profile)).transpose()?;
+    Ok(Settings {
+        version: VERSION,
+        purpose,
+        suite: args.tasks.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+        tasks: tasks.iter().map(StoredTask::new).collect(),
+        policies,
+        attempts: args.attempts,
+        jobs: args.jobs,
+        devices: Vec::new(),
+        profile,
+        seed: common.seed,
+        all_baselines: common.baselines == BaselinesArg::All,
+        require_full_isolation: common.require_isolation == IsolationArg::Full,
+        include_degenerate: false,
+        skill,
+        max_turns: args.max_turns.unwrap_or(max_turns),
+        max_seconds: args.max_minutes.map(|minutes| minutes * 60.0),
+        max_tokens: args.max_tokens,
+        max_device_seconds: args.max_device_minutes.map(|minutes| minutes * 60.0),
+        remote: args.remote.options(),
+        base_urls: BaseUrls::new(),
+    })
+}
+
+/// Starts a run in a new folder and works on it to its end.
+pub(crate) fn begin(
+    settings: Settings,
+    dir: &Path,
+    common: &Common,
+    options: JudgeOptions,
+    printer: Printer,
+) -> Result<Settings, Failure> {
+    with_caller(common, printer, |caller| {
+        campaign::begin(settings, dir, &common.device, options, caller)
+    })
+}
+
+/// Resumes the run in `dir`.
+pub(crate) fn resume(
+    settings: &Settings,
+    dir: &Path,
+    common: &Common,
+    force: bool,
+    printer: Printer,
+) -> Result<(), Failure> {
+    with_caller(common, printer, |caller| campaign::resume(settings, dir, force, caller))
+}
+
+fn with_caller<T>(
+    common: &Common,
+    printer: Printer,
+    run: impl FnOnce(&Caller<'_>) -> Result<T, RolloutError>,
+) -> Result<T, Failure> {
+    let observer = Shown(Mutex::new(None));
+    let caller = Caller {
+        files: &judging::files(common),
+        command: command(),
+        stop: interrupt::watch(printer)?,
+        notice: printer.notice(),
+        observer: &observer,
+    };
+    Ok(run(&caller)?)
+}
+
+/// Shows the events of a campaign on standard error.
+struct Shown(Mutex<Option<LiveView>>);
+
+impl Shown {
+    fn lock(&self) -> MutexGuard<'_, Option<LiveView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CampaignObserver for Shown {
+    fn resumed(&self, history: &History) {
+        let mut live = LiveView::stderr();
+        live.resume(history);
+        *self.lock() = Some(live);
+    }
+
+    fn observe(&self, event: &Event) {
+        if let Some(live) = &mut *self.lock() {
+            live.observe(event);
+        }
+    }
+
+    fn finished(&self) {
+        if let Some(mut live) = self.lock().take() {
+            live.finish();
+        }
+    }
+}

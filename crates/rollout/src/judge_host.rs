@@ -1,0 +1,197 @@
+//! Opens the devices that the caller names, each with its judge.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use warpwright_agent::judge::DeviceFacts;
+use warpwright_jail::{Jail, Requirement};
+use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge};
+use warpwright_record::verdict::Profile;
+
+use crate::device_choice::DeviceChoice;
+use crate::error::{RolloutError, chain};
+use crate::{gpu, python};
+
+/// Files of this machine that judging uses.
+#[derive(Clone, Debug)]
+pub struct HostFiles {
+    /// The interpreter that the user named.
+    pub python: Option<PathBuf>,
+    /// Folder for builds, compiled baselines and other data that can be rebuilt.
+    pub cache: PathBuf,
+}
+
+/// The parts of this machine that judging needs.
+pub struct JudgeHost {
+    /// The judge.
+    pub judge: LocalJudge,
+    /// The jail, for the agent's shell.
+    pub jail: Jail,
+    /// The interpreter.
+    pub python: PathBuf,
+}
+
+/// The options of a judge.
+#[derive(Clone, Copy, Debug)]
+pub struct JudgeOptions {
+    /// Rules of precision and comparison.
+    pub profile: Profile,
+    /// Seed of the references' weights.
+    pub seed: u64,
+    /// Baselines to time against.
+    pub baselines: BaselineSet,
+    /// Whether opening fails on a machine with less than full isolation.
+    pub require_full_isolation: bool,
+    /// Policy for degenerate tasks: refused unless the user has named the task.
+    pub degenerate: Degenerate,
+    /// Length of a timing window in milliseconds; `None` uses the device's default.
+    pub window_ms: Option<u32>,
+}
+
+impl JudgeOptions {
+    /// The same with degenerate tasks judged, without a reward.
+    #[must_use]
+    pub fn of_any_task(self) -> Self {
+        Self { degenerate: Degenerate::Judged, ..self }
+    }
+
+    /// Settings that verdicts must share to be comparable, besides the hardware, for people.
+    pub fn rules(self) -> String {
+        let Self { profile, seed, baselines, require_full_isolation, window_ms, .. } = self;
+        let isolation = if require_full_isolation { "full" } else { "any" };
+        let baselines = match baselines {
+            BaselineSet::Plain => "plain",
+            BaselineSet::Usual => "default",
+            BaselineSet::All => "all",
+        };
+        let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
+        format!(
+            "profile {}, baselines {baselines}, seed {seed}, isolation {isolation}, timing windows {window}",
+            profile.name()
+        )
+    }
+}
+
+impl JudgeHost {
+    /// Finds interpreter, jail and device, and opens the judge.
+    pub fn open(
+        files: &HostFiles,
+        device: DeviceChoice,
+        options: JudgeOptions,
+        notice: &dyn Fn(&str),
+    ) -> Result<Self, RolloutError> {
+        let python = python::require(files.python.as_deref())?.executable;
+        let isolation =
+            if options.require_full_isolation { Requirement::Full } else { Requirement::Any };
+        let jail = Jail::detect(isolation)?;
+        let config = |device| JudgeConfig {
+            device,
+            profile: options.profile,
+            seed: options.seed,
+            baselines: options.baselines,
+            degenerate: options.degenerate,
+            isolation,
+            python: python.clone(),
+            cache: files.cache.clone(),
+            window: options.window_ms.map(|ms| Duration::from_millis(ms.into())),
+        };
+        let judge = match device {
+            DeviceChoice::Cpu => LocalJudge::open(config(Device::Cpu))?,
+            DeviceChoice::All => {
+                let hint = "choose one device, e.g. `--device cuda:0`".to_owned();
+                let message = "failed to open the device: this command uses one device, not `all`";
+                return Err(RolloutError::usage(message, hint));
+            }
+            DeviceChoice::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
+            DeviceChoice::Auto if gpu::all().is_empty() => LocalJudge::open(config(Device::Cpu))?,
+            DeviceChoice::Auto => match LocalJudge::open(config(Device::Cuda(0))) {
+                Ok(judge) => judge,
+                Err(error @ JudgeError::Setup { .. }) => {
+                    let text = chain(&error);
+                    notice(&format!("warning: {text}; judging on the cpu device instead"));
+                    LocalJudge::open(config(Device::Cpu))?
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        Ok(Self { judge, jail, python })
+    }
+
+    /// Opens each device, in order; duplicates are refused.
+    pub fn open_all(
+        files: &HostFiles,
+        devices: &[DeviceChoice],
+        options: JudgeOptions,
+        notice: &dyn Fn(&str),
+    ) -> Result<Vec<Self>, RolloutError> {
+        let mut hosts: Vec<Self> = Vec::new();
+        let each = devices.iter().flat_map(|device| match device {
+            DeviceChoice::All => {
+                gpu::all().iter().map(|gpu| DeviceChoice::Cuda(gpu.number)).collect()
+            }
+            one => vec![*one],
+        });
+        for device in each {
+            let host = Self::open(files, device, options, notice)?;
+            let name = host.device();
+            if hosts.iter().any(|other| other.device() == name) {
+                let hint = "list each device once".to_owned();
+                return Err(RolloutError::usage(
+                    format!("failed to open the devices: {name} is listed twice"),
+                    hint,
+                ));
+            }
+            if hosts
+                .first()
+                .is_some_and(|b| b.judge.facts().hardware != host.judge.facts().hardware)
+            {
+                let hint =
+                    "run the command once per kind of hardware; their results are not comparable"
+                        .to_owned();
+                return Err(RolloutError::usage(
+                    format!(
+                        "failed to open {name}: its hardware differs from that of the first device"
+                    ),
+                    hint,
+                ));
+            }
+            hosts.push(host);
+        }
+        if hosts.is_empty() {
+            let hint =
+                "`--device cpu` judges on the host; `warpwright doctor` checks the GPUs".to_owned();
+            return Err(RolloutError::usage(
+                "failed to open the devices: this machine has no GPU",
+                hint,
+            ));
+        }
+        Ok(hosts)
+    }
+
+    /// Name of the device.
+    pub fn device(&self) -> String {
+        self.judge.config().device.to_string()
+    }
+
+    /// Compilers for the agent's shell: folders to show and folders for its `PATH`.
+    pub fn compilers(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let root = self.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
+        let path = root.iter().map(|root| root.join("bin")).collect();
+        (root.into_iter().collect(), path)
+    }
+
+    /// The device's facts for a policy. Measures the device's peak throughput if it is not known.
+    pub fn facts(&self) -> Result<DeviceFacts, RolloutError> {
+        let facts = self.judge.facts();
+        let ceilings = self.judge.calibrate(false)?;
+        Ok(DeviceFacts {
+            device: self.device(),
+            hardware: facts.hardware.clone(),
+            arch: facts.arch.clone(),
+            processors: facts.processors,
+            bandwidth_bytes_per_second: Some(ceilings.bandwidth_bytes_per_second),
+            cache_bytes: facts.cache_bytes,
+            shared_bytes_per_block: facts.shared_bytes_per_block,
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! Judges the tasks of one device for the agent, and retries what failed on this machine's side.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
+use warpwright_judge::{JudgeError, Objection, SessionPool};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
+use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_task::Task;
+
+use crate::error::chain;
+
+/// Seconds before each retry when the judge itself failed, as by a killed process or a GPU reset.
+/// After the last retry the episode is abandoned; it can be resumed.
+const PAUSES: [u64; 4] = [0, 5, 30, 120];
+
+/// The warning that a task is degenerate, before it is judged.
+pub fn nothing_to_earn(task: &str, reasons: &[Objection]) -> Option<String> {
+    let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let told =
+        || format!("task {task} is degenerate; no reward can be earned on it: {}", all.join("; "));
+    (!all.is_empty()).then(told)
+}
+
+/// The judge of one device. A test has another one than [`PooledDevice`].
+pub trait DeviceJudge: Send + Sync {
+    /// The judge of one task. Setting `stop` ends its retries.
+    fn task<'t>(&'t self, task: &'t Task, stop: &'t AtomicBool) -> Box<dyn TaskJudge + 't>;
+
+    /// Closes the session of a task that no episode needs any more.
+    fn finished(&self, task: &Task);
+
+    /// Number of tasks that the device keeps open.
+    fn at_once(&self) -> usize;
+
+    /// Why no reward can be earned on an open task.
+    fn degenerate(&self, task: &Task) -> Vec<Objection>;
+}
+
+/// The judge of one task, for the agent.
+pub trait TaskJudge: Judge {
+    /// Checks whether the task can be judged.
+    fn open(&self) -> Result<(), JudgeError>;
+
+    /// Why the task cannot be judged, if judging showed that.
+    fn refusal(&self) -> Option<&Refusal>;
+}
+
+/// The judge of a device whose sessions a pool keeps.
+pub struct PooledDevice<'a> {
+    pool: &'a SessionPool<'a>,
+    facts: DeviceFacts,
+}
+
+impl<'a> PooledDevice<'a> {
+    /// The judge of the pool's device, with its facts.
+    pub fn new(pool: &'a SessionPool<'a>, facts: DeviceFacts) -> Self {
+        Self { pool, facts }
+    }
+}
+
+impl DeviceJudge for PooledDevice<'_> {
+    fn task<'t>(&'t self, task: &'t Task, stop: &'t AtomicBool) -> Box<dyn TaskJudge + 't> {
+        let refusal = OnceLock::new();
+        Box::new(PoolJudge { pool: self.pool, task, facts: &self.facts, stop, refusal })
+    }
+
+    fn finished(&self, task: &Task) {
+        self.pool.finished(task);
+    }
+
+    fn at_once(&self) -> usize {
+        self.pool.at_once()
+    }
+
+    fn degenerate(&self, task: &Task) -> Vec<Objection> {
+        self.pool.degenerate(task)
+    }
+}
+
+/// Judges one task with the sessions of a pool.
+struct PoolJudge<'p, 'j> {
+    pool: &'p SessionPool<'j>,
+    task: &'p Task,
+    facts: &'p DeviceFacts,
+    stop: &'p AtomicBool,
+    /// Set if judging showed that the task cannot be judged.
+    refusal: OnceLock<Refusal>,
+}
+
+/// Why a task is refused.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// What is wrong with the task.
+    pub message: String,
+    /// The cure.
+    pub hint: Option<String>,
+    /// Why no reward can be earned on it, one word per reason.
+    pub degenerate: Vec<String>,
+}
+
+impl Refusal {
+    /// The refusal, if the failure is the task's.
+    pub fn of(error: &JudgeError) -> Option<Self> {
+        let reasons = match error {
+            JudgeError::Degenerate { reasons, .. } => reasons.as_slice(),
+            JudgeError::Reference { .. } => &[],
+            _ => return None,
+        };
+        Some(Self {
+            message: chain(error),
+            hint: error.hint().map(str::to_owned),
+            degenerate: reasons.iter().map(|reason| reason.name().to_owned()).collect(),
+        })
+    }
+}
+
+impl PoolJudge<'_, '_> {
+    fn unavailable(&self, error: &JudgeError) -> JudgeUnavailable {
+        if let Some(refusal) = Refusal::of(error) {
+            // The first refusal is enough.
+            let _ = self.refusal.set(refusal);
+        }
+        JudgeUnavailable { message: chain(error) }
+    }
+
+    fn patiently<T>(&self, ask: impl Fn() -> Result<T, JudgeError>) -> Result<T, JudgeError> {
+        patiently(self.stop, ask)
+    }
+}
+
+impl TaskJudge for PoolJudge<'_, '_> {
+    fn open(&self) -> Result<(), JudgeError> {
+        self.patiently(|| self.pool.open(self.task))
+    }
+
+    fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.get()
+    }
+}
+
+/// Retries after an infrastructure failure, unless the user interrupts.
+pub fn patiently<T>(
+    stop: &AtomicBool,
+    ask: impl Fn() -> Result<T, JudgeError>,
+) -> Result<T, JudgeError> {
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let answer = ask();
+        // A lost GPU does not return while this program runs.
+        let again =
+            matches!(answer, Err(JudgeError::Infrastructure { .. } | JudgeError::Unfit { .. }));
+        match pauses.next() {
+            Some(seconds) if again && !stop.load(Ordering::SeqCst) => pause(seconds, stop),
+            _ => return answer,
+        }
+    }
+}
+
+/// Waits, unless the user interrupts.
+fn pause(seconds: u64, stop: &AtomicBool) {
+    let until = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < until && !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl Judge for PoolJudge<'_, '_> {
+    fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
+        self.patiently(|| self.pool.verdict(self.task, candidate, stage))
+            .map_err(|error| self.unavailable(&error))
+    }
+
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        self.patiently(|| self.pool.afresh(self.task, candidate, Stage::Measured))
+            .map_err(|error| self.unavailable(&error))
+    }
+
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable> {
+        self.patiently(|| self.pool.inspect(self.task, candidate, inspection))
+            .map_err(|error| self.unavailable(&error))
+    }
+
+    fn device(&self) -> DeviceFacts {
+        self.facts.clone()
+    }
+}

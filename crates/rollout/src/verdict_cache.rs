@@ -1,0 +1,213 @@
+//! The verdict cache of a training run. Policies write the same kernels again and again, and device
+//! time is scarce.
+//!
+//! A candidate's files are measured `verdict_cache_samples` times. Later requests are answered with
+//! one of these verdicts, chosen by the episode's seed. A verdict from the cache has a caveat that
+//! says so.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
+use warpwright_learn::online::Judged;
+use warpwright_record::blob::BlobHash;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::findings::{Findings, Inspection};
+use warpwright_record::verdict::{COPY_CAVEAT, Stage, Verdict};
+use warpwright_task::Task;
+
+use crate::error::RolloutError;
+
+/// One line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    key: String,
+    verdict: Verdict,
+}
+
+/// The verdict cache; see the module.
+pub struct Verdicts {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Verdicts kept per distinct candidate; 0 measures every request.
+    most: usize,
+}
+
+struct State {
+    kept: HashMap<String, Vec<Verdict>>,
+    /// Keys that are being measured.
+    under_way: HashSet<String>,
+    file: fs::File,
+    count: Judged,
+}
+
+impl Verdicts {
+    /// Opens the cache's file, or creates it. A truncated last line is dropped.
+    pub fn open(path: &Path, most: usize) -> Result<Self, RolloutError> {
+        let failed = |error: std::io::Error| RolloutError::io("open the verdict cache", error);
+        let file = fs::OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = file.map_err(failed)?;
+        let mut kept: HashMap<String, Vec<Verdict>> = HashMap::new();
+        let (mut reader, mut whole, mut line) = (BufReader::new(&file), 0, Vec::new());
+        while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            // A line without its line end would be joined with the next one.
+            let read = line.strip_suffix(b"\n").map(serde_json::from_slice::<Line>);
+            let Some(Ok(read)) = read else { break };
+            whole += line.len() as u64;
+            // Verdicts of older judging rules must not be reused: the candidate is measured again.
+            if read.verdict.is_by_old_rules() {
+                line.clear();
+                continue;
+            }
+            let same = kept.entry(read.key).or_default();
+            // A file merged from several runs can have more.
+            if same.len() < most {
+                same.push(read.verdict);
+            }
+            line.clear();
+        }
+        file.file().set_len(whole).map_err(failed)?;
+        let (under_way, count) = (HashSet::new(), Judged::default());
+        let state = State { kept, under_way, file, count };
+        Ok(Self { state: Mutex::new(state), changed: Condvar::new(), most })
+    }
+
+    /// Use of the judge since the cache was opened.
+    pub fn count(&self) -> Judged {
+        self.lock().count
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cached verdict if there are enough of them, else a new one.
+    pub(crate) fn take(
+        &self,
+        key: &str,
+        seed: u64,
+        measure: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
+    ) -> Result<Verdict, JudgeUnavailable> {
+        let mut state = self.lock();
+        loop {
+            let kept = state.kept.get(key).map_or(&[][..], Vec::as_slice);
+            if self.most > 0 && kept.len() >= self.most {
+                let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
+                verdict.caveats.push(format!(
+                    "{COPY_CAVEAT} measured {} time{} in this training run; this verdict is \
+                     one of these, from the verdict cache",
+                    kept.len(),
+                    if kept.len() == 1 { "" } else { "s" }
+                ));
+                state.count.repeated += 1;
+                return Ok(verdict);
+            }
+            // Others with the same key wait: the running measurement may answer them.
+            if self.most == 0 || state.under_way.insert(key.to_owned()) {
+                break;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        let measuring = Measuring { verdicts: self, key };
+        let verdict = self.timed(measure)?;
+        let mut state = self.lock();
+        if self.most > 0 {
+            let line = Line { key: key.to_owned(), verdict: verdict.clone() };
+            let mut text = serde_json::to_vec(&line).map_err(|e| unkept(&e))?;
+            text.push(b'\n');
+            state.file.write_all(&text).map_err(|e| unkept(&e))?;
+            state.kept.entry(key.to_owned()).or_default().push(verdict.clone());
+        }
+        drop(state);
+        drop(measuring);
+        Ok(verdict)
+    }
+}
+
+impl Verdicts {
+    /// Measures a candidate and counts it.
+    fn timed(
+        &self,
+        judge: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
+    ) -> Result<Verdict, JudgeUnavailable> {
+        let began = Instant::now();
+        let verdict = judge();
+        let mut state = self.lock();
+        state.count.judged += u64::from(verdict.is_ok());
+        state.count.seconds += began.elapsed().as_secs_f64();
+        verdict
+    }
+}
+
+fn unkept(error: &dyn std::error::Error) -> JudgeUnavailable {
+    JudgeUnavailable { message: format!("failed to write the verdict to the cache: {error}") }
+}
+
+/// Marks a key as being measured. When it is dropped, also after a failure, another caller may
+/// measure.
+struct Measuring<'v> {
+    verdicts: &'v Verdicts,
+    key: &'v str,
+}
+
+impl Drop for Measuring<'_> {
+    fn drop(&mut self) {
+        self.verdicts.lock().under_way.remove(self.key);
+        self.verdicts.changed.notify_all();
+    }
+}
+
+/// A judge that answers from the verdict cache.
+pub struct CachingJudge<'a> {
+    judge: &'a dyn Judge,
+    verdicts: &'a Verdicts,
+    /// Chooses among several cached verdicts.
+    seed: u64,
+    /// The task and the judging rules, as the key's first part.
+    about: String,
+}
+
+impl<'a> CachingJudge<'a> {
+    /// Answers from `verdicts` what they have, and asks `judge` for the rest.
+    pub fn new(judge: &'a dyn Judge, verdicts: &'a Verdicts, task: &Task, seed: u64) -> Self {
+        let facts = judge.device();
+        let source = BlobHash::of(task.source.as_bytes());
+        let about = format!("{}/{}/{source}/{:?}", facts.device, facts.hardware, task.mode);
+        Self { judge, verdicts, seed, about }
+    }
+}
+
+impl Judge for CachingJudge<'_> {
+    fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
+        if stage == Stage::Measured {
+            return self.measure_afresh(candidate);
+        }
+        self.verdicts.timed(|| self.judge.judge(candidate, stage))
+    }
+
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        let key = format!("{}/{}", self.about, candidate.hash());
+        self.verdicts.take(&key, self.seed, || self.judge.measure_afresh(candidate))
+    }
+
+    fn inspect(
+        &self,
+        candidate: &Candidate,
+        inspection: &Inspection,
+    ) -> Result<Findings, JudgeUnavailable> {
+        self.judge.inspect(candidate, inspection)
+    }
+
+    fn device(&self) -> DeviceFacts {
+        self.judge.device()
+    }
+}
+
+#[cfg(test)]
+mod tests;

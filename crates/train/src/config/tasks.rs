@@ -1,0 +1,129 @@
+//! What is trained on, and what is held out.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use warpwright_rollout::tasks;
+use warpwright_task::Task;
+
+use crate::error::TrainError;
+
+/// Tasks: files, folders or data sets, relative to the configuration's folder. A data set's split `train` is trained on,
+/// its split `test` is held out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tasks {
+    /// Tasks to train on.
+    #[schemars(extend("x-verl" = ["data.train_files"]))]
+    pub train: Vec<PathBuf>,
+    /// Tasks for evaluation only.
+    #[serde(default)]
+    #[schemars(extend("x-verl" = ["data.val_files"]))]
+    pub held_out: Vec<PathBuf>,
+    /// Limit on the tasks to train on; the run's seed decides which. Default: all.
+    #[schemars(extend("x-verl" = ["data.train_max_samples"]))]
+    pub max_train_tasks: Option<usize>,
+    /// Limit on the held-out tasks. Default: all.
+    #[schemars(extend("x-verl" = ["data.val_max_samples"]))]
+    pub max_held_out_tasks: Option<usize>,
+    /// Excludes a data set's tasks with more operators than this. Default: none.
+    pub max_operators: Option<usize>,
+}
+
+impl Tasks {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.train.is_empty() {
+            return Err("tasks.train is empty".to_owned());
+        }
+        if self.max_train_tasks == Some(0) || self.max_held_out_tasks == Some(0) {
+            return Err(
+                "tasks.max_train_tasks and tasks.max_held_out_tasks must be at least 1".to_owned()
+            );
+        }
+        Ok(())
+    }
+
+    /// The tasks to train on and those held out. A task that is among both is refused.
+    pub fn read(
+        &self,
+        folder: &Path,
+        seed: u64,
+        notice: &dyn Fn(&str),
+    ) -> Result<(Vec<Task>, Vec<Task>), TrainError> {
+        let named = |paths: &[PathBuf], split: &str| -> Result<Vec<Task>, TrainError> {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| folder.join(path)).collect();
+            self.of_split(&paths, tasks::read(&paths)?, split)
+        };
+        let mut train = named(&self.train, "train")?;
+        let mut held_out = named(&self.held_out, "test")?;
+        refuse_both(&train, &held_out)?;
+        draw(&mut train, self.max_train_tasks, seed);
+        draw(&mut held_out, self.max_held_out_tasks, seed);
+        tasks::check_all(&train, notice)?;
+        tasks::check_all(&held_out, notice)?;
+        Ok((train, held_out))
+    }
+
+    /// Restricts data sets to a split; files and folders are unchanged.
+    fn of_split(
+        &self,
+        paths: &[PathBuf],
+        mut tasks: Vec<Task>,
+        split: &str,
+    ) -> Result<Vec<Task>, TrainError> {
+        let is_table = |path: &Path| {
+            path.extension().is_some_and(|e| e == "parquet" || e == "jsonl" || e == "ndjson")
+        };
+        let of_table = |task: &Task, path: &PathBuf| task.origin.as_ref() == Some(path);
+        for path in paths.iter().filter(|path| is_table(path)) {
+            let has = |task: &Task| of_table(task, path) && task.split.as_deref() == Some(split);
+            if !tasks.iter().any(has) {
+                let message = format!(
+                    "failed to read tasks from {}: no row has the split `{split}`",
+                    path.display()
+                );
+                let hint = "its column `split` must be train, validation or test; or name files and \
+                            folders instead";
+                return Err(TrainError::usage(message, hint.to_owned()));
+            }
+            tasks.retain(|task| !of_table(task, path) || has(task));
+        }
+        if let Some(most) = self.max_operators {
+            tasks.retain(|task| task.ops.as_ref().is_none_or(|ops| ops.len() <= most));
+            if tasks.is_empty() && !paths.is_empty() {
+                let message = format!("failed to find a task of at most {most} operators");
+                return Err(TrainError::usage(message, "raise tasks.max_operators".to_owned()));
+            }
+        }
+        Ok(tasks)
+    }
+}
+
+pub(super) fn refuse_both(train: &[Task], held_out: &[Task]) -> Result<(), TrainError> {
+    let known: HashMap<&str, &Task> =
+        train.iter().map(|task| (task.source.as_str(), task)).collect();
+    let Some(both) = held_out.iter().find(|task| known.contains_key(task.source.as_str())) else {
+        return Ok(());
+    };
+    let message = format!(
+        "failed to hold out {}: it is also the training task {}",
+        both.name,
+        known[both.source.as_str()].name
+    );
+    Err(TrainError::usage(message, "remove it from tasks.train or from tasks.held_out".to_owned()))
+}
+
+/// Samples `count` of them, keeping their order.
+fn draw(tasks: &mut Vec<Task>, count: Option<usize>, seed: u64) {
+    let Some(count) = count.filter(|count| *count < tasks.len()) else { return };
+    let mut numbers: Vec<usize> = (0..tasks.len()).collect();
+    numbers.shuffle(&mut StdRng::seed_from_u64(seed));
+    numbers.truncate(count);
+    let mut number = 0..;
+    tasks.retain(|_| number.next().is_some_and(|number| numbers.contains(&number)));
+}
