@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::detect::Level;
+use crate::isolation::Level;
 
 /// The jail could not do its work: an infrastructure error, never a verdict on what ran inside.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::capture::Drain;
 use crate::child::Child;
-use crate::detect::{Backend, Jail};
+use crate::detect::Jail;
 use crate::error::JailError;
 use crate::init::server_filter;
+use crate::isolation::Backend;
 use crate::plan::{FORK_FDS, Forked, Greeting, VERSION};
 use crate::prepare::Means;
 use crate::spec::{Network, Spec};

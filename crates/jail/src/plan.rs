@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::detect::Backend;
 use crate::freezer::Mechanism;
+use crate::isolation::Backend;
 use crate::spec::{Gpu, Limits, Mount, Network};
 
 /// Raised whenever [`Plan`], [`Report`] or what is said to fork servers change.

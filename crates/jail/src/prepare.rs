@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::detect::Backend;
 use crate::error::JailError;
+use crate::isolation::Backend;
 use crate::plan::{Plan, VERSION};
 use crate::spec::{HOME, Network, Spec};
 

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::detect::Backend;
+use crate::isolation::Backend;
 use crate::plan::{InForce, Plan, Report, VERSION};
 use crate::prepare::Scratch;
 use crate::spec::Gpu;
