@@ -12,7 +12,8 @@ use crate::init::landlock;
 use crate::init::probe::{self, Facts};
 use crate::isolation::{Backend, Isolation, Level, Requirement};
 use crate::plan::PROBE;
-use crate::prepare::{self, Means};
+use crate::prepare::Means;
+use crate::scratch;
 use crate::spec::{Access, Limits, Mount, Spec};
 
 /// A jail backend that was probed and works on this machine.
@@ -274,7 +275,7 @@ struct ProbeFolder {
 
 impl ProbeFolder {
     fn new() -> std::io::Result<Self> {
-        let root = prepare::own_folder("warpwright-probe", 0o755)?;
+        let root = scratch::own_folder("warpwright-probe", 0o755)?;
         let folder = Self {
             secret: root.join("secret"),
             frozen: root.join("frozen"),

@@ -45,6 +45,7 @@ mod isolation;
 mod plan;
 mod prepare;
 mod process;
+mod scratch;
 mod spec;
 mod supervisor;
 mod sys;

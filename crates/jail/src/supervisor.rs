@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::prepare::Scratch;
+use crate::scratch::Scratch;
 use crate::sys;
 
 /// How long the supervisor may take beyond the deadline before it is killed itself.

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::isolation::Backend;
 use crate::plan::{InForce, Plan, Report, VERSION};
-use crate::prepare::Scratch;
+use crate::scratch::Scratch;
 use crate::spec::Gpu;
 use crate::sys::{self, Fork};
 
