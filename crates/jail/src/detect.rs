@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crate::child::{Child, Finished};
 use crate::error::JailError;
-use crate::fork;
-use crate::init;
 use crate::init::landlock;
 use crate::init::probe::{self, Facts};
 use crate::isolation::{Backend, Isolation, Level, Requirement};
+use crate::locate;
 use crate::plan::PROBE;
 use crate::prepare::Means;
 use crate::scratch;
@@ -58,7 +57,11 @@ impl Jail {
 
     /// Probes one backend, for tests and `doctor`.
     pub fn with_backend(backend: Backend) -> Result<Self, JailError> {
-        let means = Means { backend, init: find_init()?, bubblewrap: find_program("bwrap") };
+        let means = Means {
+            backend,
+            init: locate::find_init()?,
+            bubblewrap: locate::find_program("bwrap"),
+        };
         let impossible = match backend {
             Backend::Namespaces if crate::sys::effective_uid() != 0 => Some("not started by root"),
             Backend::Bubblewrap if means.bubblewrap.is_none() => Some("bwrap is not in PATH"),
@@ -86,7 +89,7 @@ impl Jail {
     /// [`ForkServer`](crate::ForkServer): named by `WARPWRIGHT_JAIL_FORK`, or beside this program or the
     /// helper, or one folder up.
     pub fn fork_library(&self) -> Option<PathBuf> {
-        fork::library(&self.means.init)
+        locate::find_fork_library(&self.means.init)
     }
 
     /// The isolation that the probe found in force.
@@ -118,39 +121,6 @@ impl Jail {
     pub fn run(&self, spec: Spec) -> Result<Finished, JailError> {
         self.spawn(spec)?.wait()
     }
-}
-
-/// Finds the program that plays the helper.
-fn find_init() -> Result<PathBuf, JailError> {
-    let mut looked_at = Vec::new();
-    if let Some(path) = std::env::var_os("WARPWRIGHT_JAIL_INIT").map(PathBuf::from) {
-        if path.is_file() {
-            return Ok(path);
-        }
-        looked_at.push(format!("WARPWRIGHT_JAIL_INIT={}", path.display()));
-    }
-    if let Ok(own) = std::env::current_exe() {
-        if init::is_registered() {
-            return Ok(own);
-        }
-        for folder in own.ancestors().skip(1).take(2) {
-            for name in ["warpwright-jail-init", "warpwright"] {
-                let path = folder.join(name);
-                if path.is_file() {
-                    return Ok(path);
-                }
-                looked_at.push(path.display().to_string());
-            }
-        }
-    }
-    Err(JailError::NoInit { looked_at })
-}
-
-/// Looks a program up in this process's `PATH`.
-fn find_program(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
 
 /// Starts the helper's probe inside a jail and judges what it reports.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -239,19 +239,3 @@ impl Drop for ForkServer {
         drop(self.lock().process.wait());
     }
 }
-
-/// The library that has [`serve_forks`](crate::serve_forks) for programs of other languages, if it lies where
-/// it is looked for: `WARPWRIGHT_JAIL_FORK`, or beside this program or the helper, or one folder up.
-pub(crate) fn library(init: &Path) -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("WARPWRIGHT_JAIL_FORK").map(PathBuf::from) {
-        return path.is_file().then_some(path);
-    }
-    let own = std::env::current_exe().ok();
-    let around = |program: &Path| -> Vec<PathBuf> {
-        program.ancestors().skip(1).take(2).map(|folder| folder.join(LIBRARY)).collect()
-    };
-    own.as_deref().into_iter().chain([init]).flat_map(around).find(|path| path.is_file())
-}
-
-/// Name of the library that crate `warpwright-jail-fork` makes.
-const LIBRARY: &str = "libwarpwright_jail_fork.so";

@@ -42,6 +42,7 @@ mod fork;
 mod freezer;
 mod init;
 mod isolation;
+mod locate;
 mod plan;
 mod prepare;
 mod process;
