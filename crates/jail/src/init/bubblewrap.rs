@@ -14,9 +14,9 @@ use crate::spec::{Access, HOME};
 use crate::sys;
 
 use super::confine::{Become, Identity};
+use super::failure::{Failure, Step as _};
 use super::first::{self, Lines};
 use super::rootfs::{Owner, etc_files};
-use super::{Failure, Step as _};
 
 /// Where the helper lies inside.
 const HELPER: &str = "/.jail-helper";

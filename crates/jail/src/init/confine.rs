@@ -9,7 +9,8 @@ use std::path::Path;
 use crate::plan::Plan;
 use crate::sys;
 
-use super::{Failure, Step as _, seccomp};
+use super::failure::{Failure, Step as _};
+use super::seccomp;
 
 /// What the program's process does once it is confined.
 #[derive(Clone, Copy)]

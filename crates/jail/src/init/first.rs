@@ -9,8 +9,9 @@ use crate::spec::Network;
 use crate::sys::{self, Fork};
 
 use super::confine::{self, Become, Identity};
+use super::failure::{Failure, Step as _};
+use super::landlock;
 use super::rootfs::{self, Owner};
-use super::{Failure, Step as _, landlock};
 
 /// Ends of the pipes that lead to the supervisor.
 pub(super) struct Lines {

@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::spec::{Access, Gpu};
 use crate::sys;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Newest interface this was written against; older kernels get what they know.
 const TARGET: ABI = ABI::V7;

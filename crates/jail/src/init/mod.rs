@@ -13,6 +13,7 @@
 mod bubblewrap;
 mod cgroup;
 mod confine;
+mod failure;
 mod first;
 pub(crate) mod landlock;
 mod ownership;
@@ -24,8 +25,6 @@ mod supervisor;
 pub(crate) mod tree;
 mod watch;
 
-use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::plan::{INSIDE, PROBE, SUPERVISE};
@@ -53,37 +52,4 @@ pub fn init_if_requested() {
 /// Did this program call [`init_if_requested`]?
 pub(crate) fn is_registered() -> bool {
     REGISTERED.load(Ordering::Relaxed)
-}
-
-/// A step of the set-up that failed.
-#[derive(Debug)]
-struct Failure {
-    step: String,
-    message: String,
-}
-
-impl Failure {
-    fn new(step: impl Into<String>, error: &io::Error) -> Self {
-        Self { step: step.into(), message: error.to_string() }
-    }
-
-    fn said(step: &str, message: &str) -> Self {
-        Self { step: step.into(), message: message.into() }
-    }
-}
-
-/// Names the step in which a system call failed.
-trait Step<T> {
-    fn step(self, step: &str) -> Result<T, Failure>;
-    fn step_on(self, step: &str, path: &Path) -> Result<T, Failure>;
-}
-
-impl<T> Step<T> for io::Result<T> {
-    fn step(self, step: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(step, &error))
-    }
-
-    fn step_on(self, step: &str, path: &Path) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(format!("{step} {}", path.display()), &error))
-    }
 }

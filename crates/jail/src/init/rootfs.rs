@@ -12,8 +12,8 @@ use crate::plan::{Inside, Plan};
 use crate::spec::{Access, HOME, Mount};
 use crate::sys;
 
+use super::failure::{Failure, Step as _};
 use super::ownership;
-use super::{Failure, Step as _};
 
 const OLD: &str = "/oldroot";
 const NEW: &str = "/newroot";

@@ -13,11 +13,12 @@ use crate::sys::{self, Fork};
 
 use super::cgroup::Group;
 use super::confine::{self, Become, Identity};
+use super::failure::{Failure, Step as _};
 use super::first::{self, Lines};
 use super::rootfs::Owner;
 use super::tree::Inherited;
-use super::watch::Watch;
-use super::{Failure, Step as _, bubblewrap, landlock, ownership, tree};
+use super::watch::{Running, Watch};
+use super::{bubblewrap, landlock, ownership, tree};
 
 /// Entry of the helper; `plan_fd` is a file that holds the plan. Returns the exit code.
 pub(super) fn main(plan_fd: RawFd) -> i32 {
@@ -72,19 +73,6 @@ struct Supervisor<'a> {
     becomes: Become<'a>,
     /// What the program's process has from the start.
     inherited: Inherited,
-}
-
-/// A started jail, before or while its program runs.
-pub(super) struct Running {
-    /// First process, as the host sees it.
-    pub(super) pid: i32,
-    /// Messages from inside.
-    pub(super) status: OwnedFd,
-    /// Ends when the program has been executed.
-    pub(super) executed: OwnedFd,
-    pub(super) group: Group,
-    pub(super) in_force: InForce,
-    pub(super) inherited: Inherited,
 }
 
 impl Supervisor<'_> {

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::plan::{Cause, Inside, Plan, Report};
+use crate::plan::{Cause, InForce, Inside, Plan, Report};
 use crate::sys;
 
-use super::supervisor::Running;
-use super::{Failure, Step as _, tree};
+use super::cgroup::Group;
+use super::failure::{Failure, Step as _};
+use super::tree::{self, Inherited};
 
 /// First look at memory and CPU time: short programs have a peak too. The pauses then double.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -20,6 +21,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 const WATCHFUL_PAUSE: Duration = Duration::from_millis(40);
 /// The pause then, once memory is past half its bound.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A started jail, before or while its program runs.
+pub(super) struct Running {
+    /// First process, as the host sees it.
+    pub(super) pid: i32,
+    /// Messages from inside.
+    pub(super) status: OwnedFd,
+    /// Ends when the program has been executed.
+    pub(super) executed: OwnedFd,
+    pub(super) group: Group,
+    pub(super) in_force: InForce,
+    pub(super) inherited: Inherited,
+}
 
 pub(super) struct Watch<'a> {
     plan: &'a Plan,
