@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::init::tree;
 use crate::sys;
+use crate::tree;
 
 /// Longest that stopping may take. A thread that the kernel is busy for (a page that is read, memory
 /// that is pinned) stops when that is done.

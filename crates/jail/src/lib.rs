@@ -51,6 +51,7 @@ mod spec;
 mod supervisor;
 mod sys;
 mod system;
+mod tree;
 
 pub use capture::Captured;
 pub use child::{Child, Finished, Killer, Outcome};

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use crate::init::tree;
 use crate::sys;
+use crate::tree;
 
 /// How often [`Process::kill_all`] looks for processes that were started while it killed.
 const ROUNDS: usize = 20;

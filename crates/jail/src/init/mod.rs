@@ -22,7 +22,6 @@ mod rootfs;
 mod seccomp;
 mod serve;
 mod supervisor;
-pub(crate) mod tree;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, Ordering};

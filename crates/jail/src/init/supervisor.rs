@@ -10,15 +10,15 @@ use crate::plan::{InForce, Plan, Report, VERSION};
 use crate::scratch::Scratch;
 use crate::spec::Gpu;
 use crate::sys::{self, Fork};
+use crate::tree::{self, Inherited};
 
 use super::cgroup::Group;
 use super::confine::{self, Become, Identity};
 use super::failure::{Failure, Step as _};
 use super::first::{self, Lines};
 use super::rootfs::Owner;
-use super::tree::Inherited;
 use super::watch::{Running, Watch};
-use super::{bubblewrap, landlock, ownership, tree};
+use super::{bubblewrap, landlock, ownership};
 
 /// Entry of the helper; `plan_fd` is a file that holds the plan. Returns the exit code.
 pub(super) fn main(plan_fd: RawFd) -> i32 {

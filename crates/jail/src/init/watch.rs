@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::plan::{Cause, InForce, Inside, Plan, Report};
 use crate::sys;
+use crate::tree::{self, Inherited};
 
 use super::cgroup::Group;
 use super::failure::{Failure, Step as _};
-use super::tree::{self, Inherited};
 
 /// First look at memory and CPU time: short programs have a peak too. The pauses then double.
 const FIRST_LOOK: Duration = Duration::from_millis(5);

@@ -63,26 +63,26 @@ fn below(root: i32, all: &HashMap<i32, Stat>) -> Vec<i32> {
 
 /// What a jail uses at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// Anonymous and shared resident bytes; memory shared by several processes counts for each.
-    pub(super) memory_bytes: u64,
-    pub(super) cpu: Duration,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpu: Duration,
 }
 
 /// What a program has from the process that it is a fork of; nothing where it was executed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Inherited {
+pub(crate) struct Inherited {
     /// Anonymous and shared resident bytes.
-    pub(super) resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
     /// Private writable mappings, as `RLIMIT_DATA` counts them.
-    pub(super) data_bytes: u64,
+    pub(crate) data_bytes: u64,
     /// Where their stacks begin until they execute something.
     stack: u64,
 }
 
 impl Inherited {
     /// What forks of this process will have.
-    pub(super) fn of_this_process() -> io::Result<Self> {
+    pub(crate) fn of_this_process() -> io::Result<Self> {
         let status = fs_err::read_to_string("/proc/self/status")?;
         let stat = stat_of(std::process::id() as i32);
         let stat = stat.ok_or_else(|| io::Error::other("/proc/self/stat cannot be read"))?;
@@ -100,7 +100,7 @@ fn stat_of(pid: i32) -> Option<Stat> {
 
 /// Sums over all descendants of `root`. Where they are forks, the `first`, which is ours, uses no memory
 /// of its own, and what the program has inherited counts for nobody, once.
-pub(super) fn usage(root: i32, first: i32, inherited: &Inherited) -> Usage {
+pub(crate) fn usage(root: i32, first: i32, inherited: &Inherited) -> Usage {
     let mut pids = descendants(root);
     let stats: Vec<(i32, Stat)> =
         pids.iter().filter_map(|&pid| Some((pid, stat_of(pid)?))).collect();
@@ -197,7 +197,7 @@ fn kilobytes(status: &str, name: &str) -> u64 {
 ///
 /// Stopping all before killing any keeps a fork bomb from outrunning the list; the loop ends when nothing
 /// is left, or after `rounds`. The caller is a child subreaper, so orphans come back to it.
-pub(super) fn kill_all_below(rounds: u32) -> bool {
+pub(crate) fn kill_all_below(rounds: u32) -> bool {
     let own = std::process::id() as i32;
     for _ in 0..rounds {
         let pids = below(own, &all());
