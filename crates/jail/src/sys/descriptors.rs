@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 
 use libc::c_int;
 
-use super::check;
+use super::call::check;
 
 /// A pipe, both ends closed on exec: (read, write).
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {

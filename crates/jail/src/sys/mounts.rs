@@ -7,7 +7,7 @@ use std::path::Path;
 
 use libc::{c_uint, c_ulong};
 
-use super::{c_string, check, check_long};
+use super::call::{c_string, check, check_long};
 
 fn pointer(text: Option<&CString>) -> *const libc::c_char {
     text.map_or(std::ptr::null(), |text| text.as_ptr())

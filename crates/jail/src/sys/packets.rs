@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::check;
+use super::call::check;
 
 /// Most descriptors in one packet; the kernel allows 253.
 pub(crate) const MOST_DESCRIPTORS: usize = 128;
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn packets_keep_their_boundaries_and_descriptors() {
         let (ours, theirs) = packet_pair().unwrap();
-        let (read, write) = super::super::pipe().unwrap();
+        let (read, write) = crate::sys::pipe().unwrap();
         send_packet(ours.as_fd(), b"one", &[write.as_fd(), read.as_fd()]).unwrap();
         send_packet(ours.as_fd(), b"two", &[]).unwrap();
         drop(write);

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use libc::c_int;
 
-use super::{c_string, check, check_long, load_filter, prctl};
+use super::call::{c_string, check, check_long};
+use super::processes::new_session;
+use super::rights::{load_filter, prctl};
 
 /// Has `command` run in a session and network, IPC and mount namespaces of its own, with its program read-only, and
 /// beneath this filter. `user` is the caller's user and group where that needs a user namespace as well.
@@ -34,7 +36,7 @@ pub(crate) fn seclude(
     unsafe {
         command.pre_exec(move || {
             // What is typed at the caller's terminal is not meant for it.
-            super::new_session();
+            new_session();
             let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
             check(libc::unshare(namespaces | user))?;
             for (path, text) in maps.iter().flatten() {
