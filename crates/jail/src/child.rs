@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::capture::{Captured, Drain};
 use crate::error::JailError;
-use crate::fork::ForkServer;
 use crate::freezer::{Freezer, Mechanism};
 use crate::plan::{Cause, Report, SUPERVISE};
 use crate::prepare::{Means, plan};
@@ -103,13 +102,13 @@ pub struct Child {
 }
 
 /// What a supervisor is started with.
-struct Outfit<'a> {
-    plan: &'a OwnedFd,
-    control: &'a OwnedFd,
-    fds: &'a [OwnedFd],
-    stdin: &'a OwnedFd,
-    stdout: &'a OwnedFd,
-    stderr: &'a OwnedFd,
+pub(crate) struct Outfit<'a> {
+    pub(crate) plan: &'a OwnedFd,
+    pub(crate) control: &'a OwnedFd,
+    pub(crate) fds: &'a [OwnedFd],
+    pub(crate) stdin: &'a OwnedFd,
+    pub(crate) stdout: &'a OwnedFd,
+    pub(crate) stderr: &'a OwnedFd,
 }
 
 impl Child {
@@ -132,17 +131,8 @@ impl Child {
         })
     }
 
-    /// Has a fork server start the program.
-    pub(crate) fn fork(means: &Means, spec: Spec, server: &ForkServer) -> Result<Self, JailError> {
-        Self::begin(means, spec, |outfit| {
-            let Outfit { plan, control, fds, stdin, stdout, stderr } = outfit;
-            let first = [plan, control, stdin, stdout, stderr];
-            let fds: Vec<_> = first.into_iter().chain(fds).map(OwnedFd::as_fd).collect();
-            Ok(server.fork(&fds).map(Process::Forked))
-        })
-    }
-
-    fn begin(
+    /// Plans what `spec` says, has `launch` start the supervisor, and waits until the program runs.
+    pub(crate) fn begin(
         means: &Means,
         mut spec: Spec,
         launch: impl FnOnce(Outfit<'_>) -> io::Result<Result<Process, JailError>>,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::capture::Drain;
-use crate::child::Child;
+use crate::child::{Child, Outfit};
 use crate::detect::Jail;
 use crate::error::JailError;
 use crate::init::server_filter;
@@ -16,6 +16,7 @@ use crate::isolation::Backend;
 use crate::plan::{FORK_FDS, Forked, Greeting, VERSION};
 use crate::prepare::Means;
 use crate::spec::{Network, Spec};
+use crate::supervisor::Process;
 use crate::sys;
 
 /// Longest a server that is ready may take to fork.
@@ -131,7 +132,12 @@ impl ForkServer {
         if spec.fds.len() + FORK_FDS > sys::MOST_DESCRIPTORS {
             return Err(self.failed("the specification passes too many descriptors for a fork"));
         }
-        Child::fork(&self.means, spec, self)
+        Child::begin(&self.means, spec, |outfit| {
+            let Outfit { plan, control, fds, stdin, stdout, stderr } = outfit;
+            let first = [plan, control, stdin, stdout, stderr];
+            let fds: Vec<_> = first.into_iter().chain(fds).map(OwnedFd::as_fd).collect();
+            Ok(self.fork(&fds).map(Process::Forked))
+        })
     }
 
     /// Its id, as the host sees it.
@@ -151,7 +157,7 @@ impl ForkServer {
     }
 
     /// Has it fork: a descriptor of the supervisor, which reports to the control socket among `fds`.
-    pub(crate) fn fork(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, JailError> {
+    fn fork(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, JailError> {
         let mut conversation = self.lock();
         self.greeted(&mut conversation, FORK_PATIENCE)?;
         sys::send_packet(conversation.socket.as_fd(), b"fork", fds)
