@@ -3,63 +3,23 @@
 //! The page itself needs no token and contains no data; the requests of its script need one. Text of a candidate
 //! is hostile: the script inserts it as text, and the Content-Security-Policy allows no other script.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use warpwright_judge::{Purpose, Used};
 
-use crate::app::{App, Client};
+use crate::app::App;
 use crate::problem::{Kind, Problem};
+use crate::request::Client;
 
 /// Verdicts per response, at most.
 const LINES: usize = 500;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-/// Recent utilisation of a device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeviceUse {
-    /// `cuda:N` or `cpu`.
-    pub device: String,
-    /// Fraction of the time in which a holder had it, 0 to 1.
-    pub busy: f64,
-    /// The same per holder, e.g. `measuring`.
-    pub by: Vec<(String, f64)>,
-}
-
-impl DeviceUse {
-    /// The shares of the time `of` for which the purposes in `used` held a device.
-    pub fn new(device: &str, used: &Used, of: Duration) -> Self {
-        let share = |part: Duration| part.as_secs_f64() / of.as_secs_f64().max(1e-9);
-        let by = Purpose::ALL.into_iter().zip(used.by).filter(|(_, part)| !part.held.is_zero());
-        Self {
-            device: device.to_owned(),
-            busy: share(used.alone + used.shared).min(1.0),
-            by: by.map(|(purpose, part)| (purpose.name().to_owned(), share(part.held))).collect(),
-        }
-    }
-}
-
-/// The latest utilisation of all devices.
-#[derive(Debug, Default)]
-pub struct Uses(Mutex<Vec<DeviceUse>>);
-
-impl Uses {
-    /// Replaces the stored utilisation.
-    pub fn say(&self, uses: Vec<DeviceUse>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = uses;
-    }
-
-    fn said(&self) -> Vec<DeviceUse> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// `GET /`.
 pub(crate) async fn page() -> Response {

@@ -20,8 +20,9 @@ use warpwright_record::message::{Message, ToolCall};
 use warpwright_record::verdict::Scheme;
 use warpwright_task::Task;
 
-use crate::app::{App, Client, body, named, parse};
+use crate::app::App;
 use crate::problem::{Kind, Problem};
+use crate::request::{Client, body, named, parse};
 use crate::sessions::{Session, Turn, reward};
 
 const COOKIE_NAME: &str = "warpwright_session";

@@ -20,9 +20,10 @@ use warpwright_fleet::{Failed, Job, JobEvent, Refused, Ticket};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Scheme, Stage, Verdict};
 
-use crate::app::{App, Client, body, named, parse};
+use crate::app::App;
 use crate::problem::{Kind, MEDIA_TYPE, Problem};
 use crate::replays::Stored;
+use crate::request::{Client, body, named, parse};
 
 /// Limit of a deadline, seconds: a day.
 const LONGEST: f64 = 86_400.0;

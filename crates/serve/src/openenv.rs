@@ -29,9 +29,10 @@ use warpwright_agent::feedback;
 use warpwright_agent::tools::specification::specifications;
 use warpwright_record::dialogue::first_user_message;
 
-use crate::app::{App, Client, named};
+use crate::app::App;
 use crate::gym::{Options, call};
 use crate::problem::{Kind, Problem};
+use crate::request::{Client, named};
 use crate::sessions::{Session, reward};
 
 /// The action that ends an episode.

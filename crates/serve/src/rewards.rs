@@ -17,9 +17,10 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Reward, Scheme, Stage, Verdict};
 
 use crate::answer;
-use crate::app::{App, Client, body, parse};
+use crate::app::App;
 use crate::judge::{JudgeRequest, ask};
 use crate::problem::{Kind, Problem};
+use crate::request::{Client, body, parse};
 
 /// `Retry-After` of an infrastructure error.
 const AGAIN: Duration = Duration::from_secs(10);
