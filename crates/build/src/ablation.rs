@@ -14,9 +14,10 @@ use warpwright_record::verdict::Diagnostic;
 
 use crate::allowed;
 use crate::artifact::{Instrument, Target};
-use crate::cache::{self, Kind};
-use crate::compile::Bench;
+use crate::bench::Bench;
+use crate::cache;
 use crate::elf::Linkage;
+use crate::entry::Kind;
 use crate::error::BuildError;
 use crate::imports::{Imported, finding};
 use crate::process::{self, Command, Ended};

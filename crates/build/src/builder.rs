@@ -15,46 +15,24 @@ use crate::artifact::{
     ARTIFACT_VERSION, Artifact, BuildManifest, Failed, InlineModule, InlineTable, Launcher,
     LauncherTable, Outcome, Request, Resources, Target,
 };
-use crate::cache::{Cache, Kind};
-use crate::compile::{self, Bench, Object, Rejected, Report};
+use crate::bench::{Bench, Object, Report};
+use crate::cache::Cache;
 use crate::diagnostics::{self, Scrub};
 use crate::elf;
+use crate::entry::Kind;
 use crate::error::BuildError;
-use crate::headers::Precompiled;
+use crate::files;
 use crate::imports::Imported;
 use crate::inline::Module;
 use crate::link::{Library, Linked};
 use crate::plan::{Plan, warning};
+use crate::precompiled::Precompiled;
 use crate::screen;
+use crate::settings::Settings;
+use crate::stop::{Rejected, Stop, rejected};
 use crate::support::Support;
 use crate::toolchain::Toolchain;
 use crate::unit::{Language, Unit};
-
-/// Limits of a build.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Processor time of one compiler run in seconds; default 240. The wall-clock limit is six
-    /// times this plus a minute.
-    pub compile_seconds: f64,
-    /// Memory of one compiler run in bytes; default 6 GiB.
-    pub compile_memory_bytes: u64,
-    /// Maximum concurrent compiler runs; default the number of cores.
-    pub jobs: usize,
-    /// Maximum size of the cache in bytes; default 16 GiB. The least recently used entries are
-    /// removed.
-    pub cache_bytes: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            compile_seconds: 240.0,
-            compile_memory_bytes: 6 << 30,
-            jobs: std::thread::available_parallelism().map_or(1, usize::from),
-            cache_bytes: 16 << 30,
-        }
-    }
-}
 
 /// Builds candidates. It can be shared between threads and, through its cache, between processes.
 #[derive(Debug)]
@@ -65,22 +43,6 @@ pub struct Builder {
     cache: Cache,
     support: Support,
     headers: Precompiled,
-}
-
-/// Why a build ended early: a failure of the candidate, or an infrastructure error.
-pub(crate) enum Stop {
-    Failed(FailureClass, Rejected),
-    Error(BuildError),
-}
-
-impl<E: Into<BuildError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        Self::Error(error.into())
-    }
-}
-
-pub(crate) fn rejected(class: FailureClass, diagnostics: Vec<Diagnostic>) -> Stop {
-    Stop::Failed(class, Rejected { diagnostics, raw_tail: String::new() })
 }
 
 impl Builder {
@@ -155,14 +117,14 @@ impl Builder {
         let plan = self.plan(&sources, target, request)?;
         let key = self.key(&plan, target, request);
         if let Some(dir) = self.cache.find(Kind::Artifact, &key)
-            && let Ok(manifest) = compile::read_json::<BuildManifest>(&dir.join("build.json"))
-            && let Ok(table) = compile::read_json::<LauncherTable>(&dir.join("launchers.json"))
+            && let Ok(manifest) = files::read_json::<BuildManifest>(&dir.join("build.json"))
+            && let Ok(table) = files::read_json::<LauncherTable>(&dir.join("launchers.json"))
         {
             return Ok(artifact(dir, table.launchers, manifest, true, start));
         }
         let tree = self.cache.scratch()?;
         let staged = self.cache.scratch()?;
-        compile::write_tree(tree.path(), &plan.texts)?;
+        files::write_tree(tree.path(), &plan.texts)?;
         let scrub = self.scrub(tree.path());
         let bench = Bench {
             jail: &self.jail,
@@ -237,7 +199,7 @@ impl Builder {
         }
         let ask = move || -> Result<Report, BuildError> {
             let tree = self.cache.scratch()?;
-            compile::write_tree(tree.path(), &plan.originals)?;
+            files::write_tree(tree.path(), &plan.originals)?;
             let scrub = self.scrub(tree.path());
             let bench = Bench {
                 jail: &self.jail,
@@ -434,13 +396,13 @@ fn write_tables(
     launchers: &[Launcher],
     manifest: &BuildManifest,
 ) -> Result<(), BuildError> {
-    compile::write_json(&staged.join("build.json"), manifest)?;
+    files::write_json(&staged.join("build.json"), manifest)?;
     let launchers = LauncherTable {
         version: ARTIFACT_VERSION,
         library: "libkernels.so".to_owned(),
         launchers: launchers.to_vec(),
     };
-    compile::write_json(&staged.join("launchers.json"), &launchers)?;
+    files::write_json(&staged.join("launchers.json"), &launchers)?;
     if !plan.modules.is_empty() {
         let entry = |(module, _): &(Module, Vec<Unit>)| {
             let library = library_of(module);
@@ -448,7 +410,7 @@ fn write_tables(
         };
         let modules = plan.modules.iter().map(entry).collect();
         let table = InlineTable { version: ARTIFACT_VERSION, modules };
-        compile::write_json(&staged.join("inline.json"), &table)?;
+        files::write_json(&staged.join("inline.json"), &table)?;
     }
     Ok(())
 }

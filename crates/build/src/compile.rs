@@ -1,64 +1,23 @@
 //! One source to one object, through the cache.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use fs_err as fs;
-use serde::{Deserialize, Serialize};
-use warpwright_record::verdict::{Diagnostic, KernelResources, Severity};
+use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::artifact::{Instrument, Target};
-use crate::builder::Settings;
-use crate::cache::{self, Cache, Kind};
-use crate::diagnostics::{self, Scrub};
+use crate::bench::{Bench, Object, Report};
+use crate::cache;
+use crate::diagnostics;
+use crate::entry::Kind;
 use crate::error::BuildError;
-use crate::headers::{self, Precompiled};
+use crate::files::{read_json, write_json};
+use crate::headers;
 use crate::host;
 use crate::process::{self, Command, Ended};
 use crate::ptxas;
-use crate::support::Support;
-use crate::toolchain::{Compiler, Family, Toolchain};
-use crate::unit::{Language, Texts, Unit};
-use warpwright_jail::Jail;
-
-/// State shared by all compiler runs of one build.
-pub(crate) struct Bench<'a> {
-    pub jail: &'a Jail,
-    pub tools: &'a Toolchain,
-    pub settings: &'a Settings,
-    pub cache: &'a Cache,
-    pub support: &'a Support,
-    pub headers: &'a Precompiled,
-    pub target: &'a Target,
-    pub instrument: Instrument,
-    /// The folder to which `texts` are written.
-    pub tree: &'a Path,
-    /// The texts that compilers see.
-    pub texts: &'a Texts,
-    /// The candidate's own texts, for excerpts.
-    pub originals: &'a Texts,
-    pub scrub: &'a Scrub,
-}
-
-/// A compiled unit.
-#[derive(Clone, Debug)]
-pub(crate) struct Object {
-    pub path: PathBuf,
-    pub report: Report,
-}
-
-/// The compiler's output for a unit that compiled; stored with the object.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
-    pub warnings: Vec<Diagnostic>,
-    pub kernels: Vec<KernelResources>,
-}
-
-/// The compiler's or linker's output on failure, or the reason why it was stopped.
-#[derive(Clone, Debug)]
-pub(crate) struct Rejected {
-    pub diagnostics: Vec<Diagnostic>,
-    pub raw_tail: String,
-}
+use crate::stop::Rejected;
+use crate::toolchain::{Compiler, Family};
+use crate::unit::{Language, Unit};
 
 const REPORT: &str = "report.json";
 
@@ -137,35 +96,6 @@ impl Bench<'_> {
                 Report { warnings, kernels: Vec::new() }
             }
         })
-    }
-
-    /// The output of a successful run; otherwise the failure to report to the candidate.
-    pub(crate) fn accepted(
-        &self,
-        ended: &Ended,
-        tool: &str,
-        what: &str,
-    ) -> Result<Result<String, Rejected>, BuildError> {
-        let (output, stopped) = match ended {
-            Ended::Exited { code: 0, output } => return Ok(Ok(output.clone())),
-            Ended::Exited { output, .. } => (output, None),
-            Ended::Stopped { reason, output } => (output, Some(reason)),
-        };
-        if output.contains("No space left on device") {
-            let reason = "no space left on the device".to_owned();
-            return Err(BuildError::BrokenTool { tool: tool.to_owned(), reason });
-        }
-        let mut found = diagnostics::parse(output, self.originals, self.scrub);
-        if let Some(reason) = stopped {
-            let message = format!("{tool} was stopped at {what}: {reason}");
-            found.insert(0, diagnostics::error(Some(what), message));
-        } else if !found.iter().any(|d| d.severity == Severity::Error) {
-            let last = output.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("no output");
-            let message = format!("{tool} failed at {what}: {}", self.scrub.clean(last));
-            found.insert(0, diagnostics::error(Some(what), message));
-        }
-        let raw_tail = diagnostics::tail(output, self.scrub);
-        Ok(Err(Rejected { diagnostics: found, raw_tail }))
     }
 
     /// The command with torch's headers precompiled, if possible.
@@ -355,29 +285,4 @@ fn of_candidate(diagnostic: &Diagnostic) -> bool {
 
 fn read_report(place: &Path) -> Result<Report, BuildError> {
     read_json(&place.join(REPORT))
-}
-
-pub(crate) fn read_json<T: for<'d> Deserialize<'d>>(path: &Path) -> Result<T, BuildError> {
-    let bytes = fs::read(path)?;
-    serde_json::from_slice(&bytes)
-        .map_err(|source| BuildError::Json { path: path.to_owned(), source })
-}
-
-pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), BuildError> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|source| BuildError::Json { path: path.to_owned(), source })?;
-    Ok(fs::write(path, text + "\n")?)
-}
-
-/// Writes `files` below `root`.
-pub(crate) fn write_tree(root: &Path, files: &Texts) -> std::io::Result<()> {
-    for (name, text) in files {
-        let path = root.join(name);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(path, text)?;
-    }
-    // A folder on every include path must exist, or compilers warn.
-    fs::create_dir_all(root.join("kernels"))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fs_err as fs;
 
-use crate::cache::{HASHES, Kind, files_below};
+use crate::entry::{HASHES, Kind, files_below};
 
 /// Entries used more recently than this stay: a runner may be about to copy one.
 const IN_USE: Duration = Duration::from_mins(10);

@@ -9,15 +9,16 @@
 //! Precompiling takes twice as long as compiling a unit, and up to 500 MB: headers are precompiled
 //! when a second build needs them.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use fs_err as fs;
 
-use crate::cache::{self, Cache, Kind};
-use crate::compile::Bench;
+use crate::bench::Bench;
+use crate::cache::{self, Cache};
+use crate::entry::Kind;
 use crate::error::BuildError;
+use crate::precompiled::Known;
 use crate::process::{self, Command, Ended};
 use crate::toolchain::Family;
 
@@ -32,22 +33,6 @@ const HEAVY: [&str; 8] = [
     "torch/extension.h",
     "pybind11/pybind11.h",
 ];
-
-/// The precompiled headers known to this process, by key.
-#[derive(Debug, Default)]
-pub(crate) struct Precompiled {
-    known: Mutex<BTreeMap<String, Arc<Mutex<Known>>>>,
-}
-
-#[derive(Debug, Default)]
-enum Known {
-    #[default]
-    Nothing,
-    /// First needed by the build in this folder.
-    NeededBy(PathBuf),
-    /// Its path; `None` if it cannot be made.
-    Made(Option<PathBuf>),
-}
 
 /// Headers of [`HEAVY`] that precede everything except includes, and belong to torch.
 fn heavy(text: &str) -> Vec<&'static str> {

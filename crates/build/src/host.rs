@@ -4,7 +4,7 @@ use std::path::Path;
 
 use warpwright_hostcuda::{Launcher, Refusal, Translated};
 
-use crate::unit::Texts;
+use crate::files::Texts;
 
 /// The host translation of the `.cu` file `name`; its local headers are looked up in `files`.
 pub(crate) fn translate(text: &str, name: &str, files: &Texts) -> Result<Translated, Vec<Refusal>> {

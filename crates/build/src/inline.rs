@@ -4,12 +4,14 @@ use fs_err as fs;
 use serde::Deserialize;
 
 use crate::builder::Builder;
-use crate::cache::{self, Kind};
-use crate::compile::{self, Rejected};
+use crate::cache;
 use crate::diagnostics;
+use crate::entry::Kind;
 use crate::error::BuildError;
+use crate::files::{self, Texts};
 use crate::process::{self, Command, Ended};
-use crate::unit::{Language, Texts, Unit};
+use crate::stop::Rejected;
+use crate::unit::{Language, Unit};
 
 /// The output of `harvest.py`.
 #[derive(Clone, Debug, Deserialize)]
@@ -61,13 +63,13 @@ impl Builder {
         }
         let key = cache::key(parts);
         if let Some(place) = self.cache().find(Kind::Object, &key)
-            && let Ok(found) = compile::read_json(&place.join(FOUND))
+            && let Ok(found) = files::read_json(&place.join(FOUND))
         {
             return Ok(Ok(found));
         }
         let folder = self.cache().scratch()?;
         let staged = self.cache().scratch()?;
-        compile::write_tree(folder.path(), files)?;
+        files::write_tree(folder.path(), files)?;
         let mut command =
             Command::new("the harvest of inline sources", &python.path, folder.path())
                 .with_python()
@@ -92,7 +94,7 @@ impl Builder {
             Ended::Exited { code, output } => (output, format!("it ended with {code}")),
             Ended::Stopped { reason, output } => (output, reason),
         };
-        let found: Option<Harvest> = compile::read_json(&staged.path().join(FOUND)).ok();
+        let found: Option<Harvest> = files::read_json(&staged.path().join(FOUND)).ok();
         let Some(found) = found.filter(Harvest::acceptable) else {
             let scrub = self.scrub(folder.path());
             let how = if how.is_empty() { "it wrote nothing readable".to_owned() } else { how };

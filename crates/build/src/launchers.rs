@@ -3,8 +3,8 @@
 use warpwright_hostcuda as hostcuda;
 
 use crate::artifact::{Element, Launcher, Param, ParamKind, Returns};
+use crate::files::Texts;
 use crate::host;
-use crate::unit::Texts;
 
 /// Launchers defined in the file `name` of `files`, or the refused parameters that cannot cross
 /// into Python.

@@ -19,14 +19,17 @@
 mod ablation;
 mod allowed;
 mod artifact;
+mod bench;
 mod builder;
 mod cache;
 mod compile;
 mod demangle;
 mod diagnostics;
 mod elf;
+mod entry;
 mod error;
 mod evict;
+mod files;
 mod headers;
 mod host;
 mod imports;
@@ -35,11 +38,14 @@ mod launchers;
 mod link;
 mod operators;
 mod plan;
+mod precompiled;
 mod process;
 mod ptxas;
 mod python;
 mod screen;
+mod settings;
 mod split;
+mod stop;
 mod support;
 mod symbol;
 pub mod template;
@@ -52,7 +58,8 @@ pub use artifact::{
     Instrument, Launcher, LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns,
     Target,
 };
-pub use builder::{Builder, Settings};
+pub use builder::Builder;
 pub use error::BuildError;
 pub use python::{Python, Torch};
+pub use settings::Settings;
 pub use toolchain::{Compiler, Cuda, Linker, Toolchain};

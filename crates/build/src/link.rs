@@ -7,11 +7,12 @@ use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::ablation;
 use crate::artifact::{Instrument, Target};
-use crate::compile::{Bench, Object, Rejected};
+use crate::bench::{Bench, Object};
 use crate::elf;
 use crate::error::BuildError;
 use crate::imports::{self, Imported};
 use crate::process::{self, Command};
+use crate::stop::Rejected;
 
 /// The kind of library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

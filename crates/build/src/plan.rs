@@ -6,14 +6,16 @@ use std::path::Path;
 use warpwright_record::verdict::{Diagnostic, FailureClass, Severity};
 
 use crate::artifact::{Instrument, Launcher, Request, Target};
-use crate::builder::{Builder, Stop, rejected};
+use crate::builder::Builder;
 use crate::cache;
 use crate::diagnostics;
+use crate::files::Texts;
 use crate::host;
 use crate::inline::Module;
 use crate::launchers;
 use crate::screen::Sources;
-use crate::unit::{self, Language, Texts, Unit};
+use crate::stop::{Stop, rejected};
+use crate::unit::{self, Language, Unit};
 
 /// Facts about a candidate before compilation.
 pub(crate) struct Plan {

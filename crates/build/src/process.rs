@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use warpwright_jail::{Jail, JailError, Limits, Outcome, Spec};
 
-use crate::builder::Settings;
 use crate::error::BuildError;
+use crate::settings::Settings;
 
 /// A compiler and its mounts: the system, its working folder, and the named paths.
 #[derive(Clone, Debug)]

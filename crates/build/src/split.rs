@@ -15,7 +15,7 @@ use std::path::Path;
 
 use fs_err as fs;
 
-use crate::compile::Bench;
+use crate::bench::Bench;
 use crate::elf;
 use crate::error::BuildError;
 use crate::host;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::cache;
+use crate::entry;
 use crate::host;
 
 /// The cpu device's versions of torch's CUDA headers: they come before torch's own.
@@ -55,7 +56,7 @@ impl Support {
         fs::write(staged.path().join("harvest.py"), HARVEST)?;
 
         let mut parts = BTreeMap::new();
-        for (name, path) in cache::files_below(staged.path())? {
+        for (name, path) in entry::files_below(staged.path())? {
             parts.insert(name, fs::read(path)?);
         }
         let flat = parts.iter().flat_map(|(name, bytes)| [name.as_bytes(), bytes.as_slice()]);
@@ -69,7 +70,7 @@ impl Support {
             if !Self::intact(&place, &parts) {
                 let grave = tempfile::Builder::new().prefix("s").tempdir_in(root)?;
                 let _ = fs::rename(&place, grave.path().join("broken"));
-                cache::open_to_readers(staged.path())?;
+                entry::open_to_readers(staged.path())?;
                 fs::rename(staged.path(), &place)?;
             }
         }

@@ -4,7 +4,7 @@
 //! `hostcuda`, and files that use torch get a preamble: torch's headers first, whole, then the
 //! macros of `warpwright_cpu_device.h`, then the candidate's text under its own line numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use warpwright_hostcuda::Refusal;
@@ -12,6 +12,7 @@ use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::artifact::Target;
 use crate::diagnostics;
+use crate::files::Texts;
 use crate::host;
 use crate::screen::Sources;
 
@@ -33,9 +34,6 @@ pub(crate) enum Language {
     Cuda,
     Cpp,
 }
-
-/// Texts of all files of a build, by name.
-pub(crate) type Texts = BTreeMap<String, String>;
 
 /// Units of a workspace candidate: every `.cu`, every host file, and the fixed `binding.cpp` if
 /// there is anything to bind.
