@@ -30,6 +30,7 @@ mod entry;
 mod error;
 mod evict;
 mod files;
+mod flags;
 mod headers;
 mod host;
 mod imports;
