@@ -46,6 +46,7 @@ mod python;
 mod screen;
 mod settings;
 mod split;
+mod steps;
 mod stop;
 mod support;
 mod symbol;
