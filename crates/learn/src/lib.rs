@@ -60,8 +60,10 @@ pub mod quoted;
 pub mod recipe;
 mod regression;
 pub mod remote;
+mod rollouts;
 pub mod run_monitor;
 pub mod schedule;
+mod step_metrics;
 #[cfg(test)]
 mod table;
 pub mod update;

@@ -31,7 +31,6 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use warpwright_record::history;
 use warpwright_record::verdict::Scheme;
 
 use crate::engine::Engine;
@@ -47,65 +46,7 @@ mod in_flight;
 
 use self::in_flight::InFlight;
 
-/// Plays episodes with the current policy.
-pub trait Rollouts: Sync {
-    /// An infrastructure failure.
-    type Error: std::error::Error + Send + 'static;
-
-    /// Number of tasks.
-    fn tasks(&self) -> usize;
-
-    /// Plays `plays`; returns their episodes in the same order. An episode that the record already
-    /// has is not played again. Calls `room` when workers are free; `play` may then be called for
-    /// more episodes, concurrently.
-    fn play(
-        &self,
-        plays: &[Play],
-        room: &(dyn Fn() + Sync),
-    ) -> Result<Vec<history::Episode>, Self::Error>;
-
-    /// Cancels the running batches: no more of their episodes begin, and `play` fails.
-    fn abandon(&self);
-
-    /// Use of the judge since the rollouts were created.
-    fn judged(&self) -> Judged {
-        Judged::default()
-    }
-}
-
-/// Use of the judge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
-    /// Candidates that were measured.
-    pub judged: u64,
-    /// Candidates that were answered from the verdict cache; `judged` does not count them.
-    pub repeated: u64,
-    /// Seconds that the measured candidates waited for their verdicts, summed over candidates.
-    pub seconds: f64,
-}
-
-impl std::ops::Sub for Judged {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            judged: self.judged - before.judged,
-            repeated: self.repeated - before.repeated,
-            seconds: self.seconds - before.seconds,
-        }
-    }
-}
-
-/// An episode to play.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Play {
-    /// Its number in the record.
-    pub number: u32,
-    /// Number of its task, from 0.
-    pub task: usize,
-    /// Seed of its sampling.
-    pub seed: u64,
-}
+pub use crate::rollouts::{Judged, Play, Rollouts};
 
 /// Settings of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

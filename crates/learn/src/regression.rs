@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use crate::moments::mean;
-use crate::run_monitor::Update;
+use crate::step_metrics::Update;
 
 /// Training steps that count as now, and those before them that count as before.
 const LATELY: usize = 5;

@@ -7,7 +7,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use warpwright_record::history;
 
-use super::{Play, Rollouts};
+use crate::rollouts::{Play, Rollouts};
 
 /// The batches of episodes that are being played.
 pub(super) struct InFlight<'s, 'e, R: Rollouts> {
