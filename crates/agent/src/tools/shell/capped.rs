@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+/// Maximum bytes of one command's output that a policy sees.
+pub const MAX_OUTPUT_BYTES: usize = 30_000;
+
 /// The first and the last half of the allowed bytes, and the number of bytes dropped between them.
 #[derive(Debug)]
 pub(crate) struct Capped {

@@ -7,8 +7,7 @@ use warpwright_jail::Process;
 use crate::elide::{clip_line, elide_middle};
 use crate::tools::files::NoAnswer;
 use crate::tools::search::line_pattern;
-use crate::tools::shell::MAX_OUTPUT_BYTES;
-use crate::tools::shell::capped::Capped;
+use crate::tools::shell::capped::{Capped, MAX_OUTPUT_BYTES};
 
 /// Maximum concurrent background commands.
 pub(crate) const MAX_RUNNING: usize = 8;

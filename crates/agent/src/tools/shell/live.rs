@@ -14,8 +14,8 @@ use warpwright_jail::{Child, Outcome, Output, Process};
 use crate::service;
 use crate::tools::shell::disk::DiskWatch;
 use crate::tools::shell::job::{Job, JobState, MAX_RUNNING};
+use crate::tools::shell::provision::{Shell, ShellError};
 use crate::tools::shell::pump::{Pump, Report, Sources, unblocked};
-use crate::tools::shell::{Shell, ShellError};
 use crate::workspace::Workspace;
 
 /// Program of the jail, and the shell that it starts.

@@ -15,8 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::service::Refuser;
-use crate::tools::shell::MAX_OUTPUT_BYTES;
-use crate::tools::shell::capped::Capped;
+use crate::tools::shell::capped::{Capped, MAX_OUTPUT_BYTES};
 use crate::tools::shell::disk::DiskWatch;
 use crate::tools::shell::job::{Job, JobState, MAX_RUNNING};
 

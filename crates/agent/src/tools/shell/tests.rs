@@ -403,7 +403,7 @@ fn restart_ends_all_processes_and_begins_a_new_shell() {
 /// Landlock cannot rename and has no process namespace: the shell must work there too.
 #[test]
 fn shell_works_on_every_jail_backend() {
-    use warpwright_jail::Backend;
+    use warpwright_jail::{Backend, Jail};
     for (backend, need) in [
         (Backend::Namespaces, Need::Root),
         (Backend::Bubblewrap, Need::Bubblewrap),
