@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::code::{Scope, Seq, Unit};
 use crate::ctype::{element, is_type_word, scalar};
-use crate::launcher::{Param, ParamKind};
+use crate::signature::{Param, ParamKind};
 
 /// A type with its aliases resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -232,3 +232,19 @@ impl<'a> Unit<'a> {
         if bare && !function { Scope::Class } else { Scope::Body }
     }
 }
+
+/// The name at token `i` is assigned to, or its address is taken.
+pub(crate) fn changes(seq: &Seq<'_>, i: usize) -> bool {
+    let (before, after) = (seq.text(i - 1), seq.text(i + 1));
+    let taken = before == "&" && !(seq.is_ident(i - 2) || matches!(seq.text(i - 2), ")" | "]"));
+    let assigned = matches!(
+        after,
+        "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "<<=" | ">>=" | "++" | "--"
+    );
+    taken || assigned || matches!(before, "++" | "--")
+}
+
+/// The tokens' texts with blanks between.
+pub(crate) fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
+    (from..to).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ")
+}

@@ -1,6 +1,6 @@
 //! C types by their words, at the binary interface of 64-bit Linux.
 
-use crate::launcher::{Element, ParamKind};
+use crate::signature::{Element, ParamKind};
 
 /// Words that cannot be a parameter's name.
 pub(crate) fn is_type_word(word: &str) -> bool {

@@ -104,12 +104,13 @@ pub fn fingerprint() -> String {
 }
 
 /// The rewriter's own sources: changing one of them can change the translation.
-const REWRITER: [&str; 23] = [
+const REWRITER: [&str; 25] = [
     include_str!("alias.rs"),
     include_str!("brackets.rs"),
     include_str!("casts.rs"),
     include_str!("code.rs"),
     include_str!("condition.rs"),
+    include_str!("context.rs"),
     include_str!("ctype.rs"),
     include_str!("division.rs"),
     include_str!("edit.rs"),
@@ -127,5 +128,6 @@ const REWRITER: [&str; 23] = [
     include_str!("rewrite.rs"),
     include_str!("shared.rs"),
     include_str!("shuffle.rs"),
+    include_str!("signature.rs"),
     include_str!("unsupported.rs"),
 ];

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use crate::code::Seq;
+use crate::context::Context;
 use crate::edit::Edits;
-use crate::rewrite::Context;
 
 pub(crate) fn rewrite(context: &Context<'_, '_>, seq: &Seq<'_>, edits: &mut Edits) {
     for i in 0..seq.len() {

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use crate::casts::Casts;
-use crate::code::Seq;
+use crate::code::{Seq, changes, joined};
 use crate::edit::Edits;
 use crate::function::{Function, INDICES};
 use crate::linear::{Kind, declared_type};
@@ -62,17 +62,6 @@ pub(crate) fn analyse<'a>(
         _ => None,
     };
     shape.unwrap_or_default()
-}
-
-/// The name at token `i` is assigned to, or its address is taken.
-pub(crate) fn changes(seq: &Seq<'_>, i: usize) -> bool {
-    let (before, after) = (seq.text(i - 1), seq.text(i + 1));
-    let taken = before == "&" && !(seq.is_ident(i - 2) || matches!(seq.text(i - 2), ")" | "]"));
-    let assigned = matches!(
-        after,
-        "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "<<=" | ">>=" | "++" | "--"
-    );
-    taken || assigned || matches!(before, "++" | "--")
 }
 
 /// Macros, whose contents this module does not see.
@@ -241,10 +230,6 @@ fn pure(seq: &Seq<'_>, from: usize, to: usize) -> bool {
             }
             _ => true,
         })
-}
-
-pub(crate) fn joined(seq: &Seq<'_>, from: usize, to: usize) -> String {
-    (from..to).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ")
 }
 
 /// One or more `if (c) return;`, or `if (c) { ... }`.

@@ -19,11 +19,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
-use crate::code::{Macro, Seq, Unit};
+use crate::code::{Macro, Seq, Unit, changes, joined};
 use crate::edit::Edits;
 use crate::function::{Function, INDICES};
 use crate::linear::{Kind, Linear, declared_type, fits, linear};
-use crate::phase::{changes, joined};
 
 /// Maximum number of rewritten declarations per function: for each, the function's body is
 /// searched. Further ones keep their text.

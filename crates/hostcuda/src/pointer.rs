@@ -11,9 +11,9 @@
 use std::collections::HashSet;
 
 use crate::code::Seq;
+use crate::context::Context;
 use crate::ctype::is_type_word;
 use crate::edit::Edits;
-use crate::rewrite::Context;
 
 const HIDDEN: &str = "const ::hostcuda::Index&";
 
@@ -202,38 +202,4 @@ fn erased(context: &Context<'_, '_>, at: usize, edits: &mut Edits) -> Option<()>
     edits.replace(source, tokens[at].start, tokens[last].end, "(void*)::hostcuda::erased(");
     edits.insert(tokens[i - 1].end, ")");
     Some(())
-}
-
-/// Kernels whose names are also names of variables or parameters: a launch by that name alone is
-/// ambiguous.
-pub(crate) fn shadowed<'a>(
-    seq: &Seq<'a>,
-    kernels: &HashSet<&'a str>,
-    declared: &HashSet<usize>,
-) -> HashSet<&'a str> {
-    let declares = |i: usize| {
-        let before = seq.text(i.wrapping_sub(1));
-        let pointer = before == "*" && seq.text(i + 1) == ")" && seq.text(i + 2) == "(";
-        let typed = i > 0
-            && seq.is_ident(i - 1)
-            && !matches!(
-                before,
-                "return"
-                    | "else"
-                    | "do"
-                    | "case"
-                    | "throw"
-                    | "template"
-                    | "typename"
-                    | "co_return"
-                    | "goto"
-            )
-            && !matches!(seq.text(i + 1), "<<<" | "<");
-        let deduced = matches!(before, "&" | "&&") && i > 1 && seq.text(i - 2) == "auto";
-        pointer || typed || deduced
-    };
-    (0..seq.len())
-        .filter(|&i| kernels.contains(seq.text(i)) && !declared.contains(&i) && declares(i))
-        .map(|i| seq.text(i))
-        .collect()
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use crate::code::{Scope, Seq};
+use crate::context::Context;
 use crate::edit::Edits;
-use crate::rewrite::Context;
 
 pub(crate) fn rewrite(context: &Context<'_, '_>, edits: &mut Edits) {
     let unit = context.unit;

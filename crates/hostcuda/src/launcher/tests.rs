@@ -1,6 +1,7 @@
 //! Signatures that are read, and those that are not.
 
 use super::*;
+use crate::signature::{Element, ParamKind};
 
 #[test]
 fn launchers_are_found_in_definitions_and_extern_c_blocks() {
