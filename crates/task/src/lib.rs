@@ -35,6 +35,8 @@
 //! This crate knows no device, starts no process and imports no torch.
 
 mod facts;
+mod limits;
+mod mode;
 mod natural;
 mod read_error;
 pub mod similarity;
@@ -48,7 +50,9 @@ pub use facts::operators::operators;
 pub use facts::{
     DeviceUse, Facts, Import, InitInputs, Presence, RandomUse, RandomWhen, Warning, facts,
 };
+pub use limits::MAX_SOURCE_BYTES;
+pub use mode::Mode;
 pub use natural::natural_cmp;
 pub use read_error::ReadError;
 pub use suite::Suite;
-pub use task::{MAX_SOURCE_BYTES, Mode, Task};
+pub use task::Task;

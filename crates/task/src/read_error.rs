@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::task::MAX_SOURCE_BYTES;
+use crate::limits::MAX_SOURCE_BYTES;
 
 /// A path that is not a task or a suite. The caller's error.
 #[derive(Debug, Error)]

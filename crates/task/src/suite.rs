@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::Deserialize;
 
+use crate::mode::Mode;
 use crate::natural::natural_cmp;
 use crate::read_error::ReadError;
 use crate::table;
-use crate::task::{Mode, Task, safe_name};
+use crate::task::{Task, safe_name};
 
 /// Version of `suite.json` that this program reads.
 const MANIFEST_VERSION: u32 = 1;

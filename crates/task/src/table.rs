@@ -16,8 +16,10 @@ use ruff_python_ast::Expr;
 use serde_json::Value;
 
 use crate::facts::deep::on_deep_stack;
+use crate::limits::MAX_SOURCE_BYTES;
+use crate::mode::Mode;
 use crate::read_error::ReadError;
-use crate::task::{MAX_SOURCE_BYTES, Mode, Task, safe_name};
+use crate::task::{Task, safe_name};
 
 /// Columns that mean something here.
 const COLUMNS: [&str; 7] = ["code", "name", "level", "ops", "data_source", "split", "mode"];

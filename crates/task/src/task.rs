@@ -3,30 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::facts::error::TaskError;
 use crate::facts::{Facts, facts};
+use crate::limits::MAX_SOURCE_BYTES;
+use crate::mode::Mode;
 use crate::read_error::ReadError;
-
-/// Largest source of one task, in bytes. KernelBench's largest is 20 KB. The limit also bounds how
-/// deep a source can nest, and so the stack that reading it needs (see `facts`).
-pub const MAX_SOURCE_BYTES: usize = 256 << 10;
 
 /// Longest task name, in bytes: names become folder names.
 const MAX_NAME_BYTES: usize = 120;
-
-/// `torch.nn.Module`'s mode, applied to reference and candidate alike.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// `model.eval()`: dropout is the identity, batch norm uses its running statistics. Default.
-    #[default]
-    Eval,
-    /// `model.train()`: buffers are restored between calls, active dropout is refused.
-    Train,
-}
 
 /// One PyTorch reference in KernelBench form.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 /// Between 128 and 256 bytes of stack per byte of source are enough for every nesting in the crate's
 /// tests; four times as much leaves room for other compilers.
-const STACK_BYTES: usize = 1024 * crate::task::MAX_SOURCE_BYTES;
+const STACK_BYTES: usize = 1024 * crate::limits::MAX_SOURCE_BYTES;
 
 /// Runs `work` on a thread with a deep stack. `None` where the thread could not be started, or
 /// `work` panicked.

@@ -4,8 +4,8 @@ use ruff_python_ast::visitor::{Visitor, walk_expr};
 use ruff_python_ast::{Expr, Stmt};
 use ruff_text_size::Ranged;
 
-use super::DeviceUse;
 use super::excerpt::Lines;
+use super::found::DeviceUse;
 use super::names::Names;
 
 /// Calls into `torch.cuda` that answer without a GPU, and those the cpu device answers for the host.

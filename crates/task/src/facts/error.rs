@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::excerpt::Place;
-use crate::task::MAX_SOURCE_BYTES;
+use crate::limits::MAX_SOURCE_BYTES;
 
 /// A source that is not a task. The caller's error. Its text may have several lines: the message,
 /// then the source line with a caret.

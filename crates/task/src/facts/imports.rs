@@ -5,8 +5,8 @@ use ruff_text_size::Ranged;
 
 use super::error::TaskErrorKind;
 use super::excerpt::Lines;
+use super::found::{Import, Presence};
 use super::module::blocks;
-use super::{Import, Presence};
 
 /// Imports at module level, in order of appearance.
 pub(crate) fn read(body: &[Stmt], lines: &Lines<'_>) -> Result<Vec<Import>, TaskErrorKind> {

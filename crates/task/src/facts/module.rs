@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use ruff_python_ast::{ExceptHandler, Expr, Parameters, Stmt, StmtClassDef, StmtFunctionDef};
 use ruff_text_size::Ranged;
 
-use super::InitInputs;
 use super::error::TaskErrorKind;
 use super::excerpt::Lines;
+use super::found::InitInputs;
 
 /// What a name is bound to in a module or class body; the last binding counts.
 #[derive(Clone, Copy)]

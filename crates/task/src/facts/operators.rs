@@ -7,7 +7,7 @@ use ruff_python_ast::{Expr, Number, Operator, Stmt, StmtFunctionDef, UnaryOp};
 use super::deep;
 use super::module::{Binding, Module};
 use super::names::Names;
-use crate::task::MAX_SOURCE_BYTES;
+use crate::limits::MAX_SOURCE_BYTES;
 
 /// The operators of `Model.forward` by their full names, `+`, `*` and `-x` as `torch.add`, `torch.mul` and
 /// `torch.neg`. `None` unless it is nothing but assignments and a `return` of functions of `torch`, of its

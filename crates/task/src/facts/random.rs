@@ -11,9 +11,9 @@ use ruff_python_ast::{Expr, ExprCall, Number, Stmt, StmtClassDef, StmtFunctionDe
 use ruff_text_size::Ranged;
 
 use super::excerpt::Lines;
+use super::found::{RandomUse, RandomWhen};
 use super::module::{Binding, Module};
 use super::names::Names;
-use super::{RandomUse, RandomWhen};
 
 /// Functions of `torch` that draw.
 const TORCH_DRAWS: [&str; 11] = [

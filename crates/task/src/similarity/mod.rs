@@ -31,7 +31,8 @@ pub use trace::TraceError;
 
 use crate::facts::deep::on_deep_stack;
 use crate::facts::error::{TaskError, TaskErrorKind};
-use crate::task::{MAX_SOURCE_BYTES, Task};
+use crate::limits::MAX_SOURCE_BYTES;
+use crate::task::Task;
 
 /// The pq-grams of a task's normalised `Model`.
 #[derive(Clone, Debug, PartialEq, Eq)]
