@@ -13,7 +13,6 @@ use std::sync::Arc;
 use serde_json::json;
 use warpwright_agent::policy::{Briefing, Policy, PolicyError};
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
-use warpwright_record::verdict::Verdict;
 
 use crate::draft::{Draft, NoDraft};
 use crate::plan::Target;
@@ -388,12 +387,6 @@ impl Teacher {
             work.search.summary()
         )
     }
-}
-
-/// Milliseconds of the candidate in a verdict that counts.
-pub(crate) fn time_of(verdict: &Verdict) -> Option<f64> {
-    let right = verdict.verified && verdict.failure.is_none() && verdict.integrity.is_empty();
-    verdict.times_ms.candidate.as_ref().filter(|_| right).map(|t| t.value)
 }
 
 #[cfg(test)]

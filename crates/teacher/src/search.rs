@@ -8,7 +8,6 @@ use warpwright_record::verdict::Verdict;
 use crate::chain;
 use crate::draft::Draft;
 use crate::plan::Step;
-use crate::policy::time_of;
 use crate::program::Files;
 use crate::tune::Knobs;
 
@@ -277,4 +276,10 @@ fn vary<T: Copy>(all: Vec<Knobs>, values: &[T], set: impl Fn(&mut Knobs, T)) -> 
             .collect::<Vec<_>>()
     };
     all.into_iter().flat_map(each).collect()
+}
+
+/// Milliseconds of the candidate in a verdict that counts.
+fn time_of(verdict: &Verdict) -> Option<f64> {
+    let right = verdict.verified && verdict.failure.is_none() && verdict.integrity.is_empty();
+    verdict.times_ms.candidate.as_ref().filter(|_| right).map(|t| t.value)
 }

@@ -4,21 +4,12 @@
 //! passes. A thread can use one pass: when it meets a larger element it rescales its sum. This is
 //! faster if a row is too long for the registers, so that each pass would read it again.
 
-use super::rows::RowProgram;
+use super::rows::{Online, RowProgram};
 use crate::dtype::DType;
 use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind};
 
 /// Minimum row length; shorter rows are kept in registers between passes.
 const LONG: i64 = 8192;
-
-/// A sum of exponentials in the pass of its maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Online {
-    pub(crate) sum: NodeId,
-    pub(crate) maximum: NodeId,
-    /// Subtract 0 if the maximum is infinite, as in `logsumexp`.
-    pub(crate) guarded: bool,
-}
 
 /// The program with such sums moved to the pass of their maximum.
 pub(crate) fn merge(program: &RowProgram, graph: &Graph) -> RowProgram {

@@ -10,52 +10,19 @@
 //! host compiler vectorises its inner loops.
 
 mod layout;
+mod program;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::layout::{Layout, Piece};
+pub(crate) use self::program::{Online, RowProgram, RowTune};
 use super::elementwise::{finish, parameters};
 pub(crate) use super::frame::Frame;
-use super::online::Online;
 use super::scalar::{Value, to_storage};
 use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
 use crate::dtype::DType;
 use crate::index::{self, Expr, numel, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
-
-/// The work of the kernel.
-#[derive(Clone, Debug)]
-pub(crate) struct RowProgram {
-    pub(crate) name: String,
-    pub(crate) purpose: String,
-    pub(crate) frame: Frame,
-    /// Reductions by pass.
-    pub(crate) passes: Vec<Vec<NodeId>>,
-    /// Reductions computed in the pass of a reduction that they depend on.
-    pub(crate) online: Vec<Online>,
-    /// Stored once per row.
-    pub(crate) row_stores: Vec<NodeId>,
-    /// Stored for every element.
-    pub(crate) full_stores: Vec<NodeId>,
-}
-
-/// Launch parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RowTune {
-    /// Threads per row; 1 is the serial form.
-    pub(crate) threads: i64,
-    /// Rows per block (more than one only with at most a warp per row).
-    pub(crate) rows_per_block: i64,
-    /// Elements per access, or lanes of the serial form.
-    pub(crate) vec: i64,
-    /// Keep elements between passes, rather than load and compute them again.
-    pub(crate) keep: bool,
-    pub(crate) streaming: bool,
-    /// Process the last rows first: the previous kernel's most recent data is still in the cache.
-    pub(crate) backwards: bool,
-    /// Accumulate float sums in double.
-    pub(crate) precise: bool,
-}
 
 /// How many leading inner dims need loops of their own, so that the innermost loop has no division.
 fn loop_split(program: &RowProgram, graph: &Graph, buffers: &BTreeMap<NodeId, Buffer>) -> usize {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use super::operand::settled;
 use super::phases::{has_phases, in_phases};
-use super::product::copied;
 use super::view::padded;
 use super::{CallView, Family, Lowering};
-use crate::heavy::{Convolution, HeavyOp, offset_of};
+use crate::heavy::Convolution;
 use crate::index::{Expr, numel};
-use crate::ir::{Fun, Graph, NodeId, Op, ReduceKind, axes};
+use crate::ir::{Fun, NodeId, Op, ReduceKind, axes};
 
 /// Maximum number of taps of a depthwise window that an elementwise kernel sums in place.
 const MOST_TAPS: i64 = 128;
@@ -74,27 +74,6 @@ impl Family for Convolutions {
         }
         Ok(Some(vec![result]))
     }
-}
-
-/// An operand that the operator can read: inputs with unsupported layout or alignment are copied
-/// first.
-pub(super) fn settled(
-    graph: &mut Graph,
-    op: &dyn HeavyOp,
-    position: usize,
-    arg: NodeId,
-    dtype: crate::dtype::DType,
-) -> NodeId {
-    let odd = match &graph.node(arg).op {
-        Op::Leaf(leaf) => {
-            leaf.offset % 8 != 0 || !op.takes_view(position, &offset_of(graph, arg).1)
-        }
-        Op::View { src, .. } => {
-            matches!(&graph.node(*src).op, Op::Leaf(leaf) if leaf.offset % 8 != 0)
-        }
-        _ => false,
-    };
-    if odd || graph.dtype(arg) != dtype { copied(graph, arg, dtype) } else { arg }
 }
 
 /// A depthwise convolution as a sum over its window: `[n, c, p.., taps..]` reduced over the taps.

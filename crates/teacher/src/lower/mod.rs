@@ -6,6 +6,7 @@
 
 mod convolution;
 mod create;
+mod operand;
 mod phases;
 mod pointwise;
 mod pool;

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::Lowering;
-use super::convolution::settled;
+use super::operand::settled;
 use crate::dtype::DType;
 use crate::heavy::Convolution;
 use crate::ir::{Bound, NodeId, Op, axes};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::operand::copied;
 use super::{CallView, Family, Lowering};
 use crate::algebra::{diagonal_of, number};
 use crate::dtype::DType;
@@ -151,13 +152,6 @@ fn settled(graph: &mut Graph, op: &Product, position: usize, arg: NodeId, dtype:
     let odd =
         matches!(graph.node(arg).op, Op::Leaf(_)) && !reads_in_place(graph, op, position, arg);
     if odd || graph.dtype(arg) != dtype { copied(graph, arg, dtype) } else { arg }
-}
-
-/// A computed node with the same values, which therefore gets its own memory if it must be in
-/// memory.
-pub(crate) fn copied(graph: &mut Graph, arg: NodeId, dtype: DType) -> NodeId {
-    let (name, shape) = (graph.node(arg).name.clone(), graph.shape(arg).to_vec());
-    graph.push(&format!("{name}_copy"), Op::Map { f: Fun::Cast, args: vec![arg] }, shape, dtype)
 }
 
 /// Removes numeric factors from an operand. Not in half precision, where the reference rounds the

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::convolution::settled;
+use super::operand::settled;
 use super::{CallView, Family, Lowering};
 use crate::algebra::number;
 use crate::dtype::DType;

@@ -1,6 +1,6 @@
 //! The loops of a row program's passes.
 
-use super::RowTune;
+use super::program::RowTune;
 use crate::emit::elementwise::mentions;
 use crate::emit::{Emitter, Line};
 
