@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-use crate::arena::ArenaError;
-use crate::channel::NoAnswer;
-use crate::degenerate;
-use crate::examination::Objection;
-use crate::wire::Complaint;
+use crate::admission::degenerate;
+use crate::admission::examination::Objection;
+use crate::device::arena::ArenaError;
+use crate::process::channel::NoAnswer;
+use crate::process::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
 const LINT: &str =

@@ -13,27 +13,27 @@ use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
-use crate::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
-use crate::arena_allocator;
-use crate::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
-use crate::baseline_floor::Quickest;
-use crate::calibrate::{self, Calibration};
-use crate::claims::Zone;
-use crate::cores;
-use crate::degenerate::Degenerate;
-use crate::device::{Device, DeviceFacts, host_facts};
-use crate::device_arbiter::{DeviceArbiter, Neighbour, Purpose, Used};
-use crate::embedded;
+use crate::admission::degenerate::Degenerate;
+use crate::check::claims::Zone;
+use crate::device::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
+use crate::device::cores;
+use crate::device::device_arbiter::{DeviceArbiter, Neighbour, Purpose, Used};
+use crate::device::facts::{Device, DeviceFacts, host_facts};
+use crate::device::health::{Cores, Health, Watch};
 use crate::error::JudgeError;
-use crate::forks::{Forks, HowStarted};
-use crate::health::{Cores, Health, Watch};
-use crate::host::{Host, Role};
-use crate::memory::{Memory, Work};
-use crate::oracle::LoadedOracle;
-use crate::runner_pool::{Means, RunnerPool};
+use crate::process::arena_allocator;
+use crate::process::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
+use crate::process::embedded;
+use crate::process::forks::{Forks, HowStarted};
+use crate::process::host::{Host, Role};
+use crate::process::memory::{Memory, Work};
+use crate::process::oracle::LoadedOracle;
+use crate::process::runner_pool::{Means, RunnerPool};
+use crate::process::slots::Slots;
+use crate::process::worker_reuse::Reuse;
 use crate::session::{Begun, TaskSession};
-use crate::slots::Slots;
-use crate::worker_reuse::Reuse;
+use crate::timing::baseline_floor::Quickest;
+use crate::timing::calibrate::{self, Calibration};
 
 /// Which baselines a candidate is timed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl LocalJudge {
             python: config.python.clone(),
             package: embedded.python,
             library,
-            node: identity.as_deref().and_then(crate::health::node),
+            node: identity.as_deref().and_then(crate::device::health::node),
             gpu: identity,
             workers: Arc::default(),
             forks: Forks::default(),

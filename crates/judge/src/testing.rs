@@ -7,8 +7,8 @@ use warpwright_jail::{Outcome, Requirement};
 use warpwright_record::verdict::Profile;
 use warpwright_test_support::{Need, missing};
 
-use crate::degenerate::Degenerate;
-use crate::device::Device;
+use crate::admission::degenerate::Degenerate;
+use crate::device::facts::Device;
 use crate::judge::{BaselineSet, JudgeConfig, LocalJudge};
 
 /// The judge on the cpu device that the tests of this process share: the fork servers of a judge import torch

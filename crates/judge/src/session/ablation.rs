@@ -18,7 +18,7 @@ use warpwright_task::Task;
 use super::TaskSession;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
-use crate::verdict::Findings;
+use crate::session::verdict::Findings;
 
 /// Parts of a candidate that could compute, and whether the task computes anything.
 #[derive(Clone, Copy)]

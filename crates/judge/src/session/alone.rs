@@ -4,12 +4,12 @@ use warpwright_record::verdict::Speedup;
 
 use super::TaskSession;
 use super::checks::Checks;
-use crate::alone;
-use crate::baseline::{BaselineProcess, Look};
-use crate::measure::{self, Ready};
-use crate::runner::{Runner, Trouble};
-use crate::sequential::THRESHOLDS;
-use crate::verdict::Findings;
+use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::runner::{Runner, Trouble};
+use crate::session::verdict::Findings;
+use crate::timing::alone;
+use crate::timing::measure::{self, Ready};
+use crate::timing::sequential::THRESHOLDS;
 
 /// Whether any speed-up is so high that a reward may turn on it.
 fn pays(speedup: &Speedup) -> bool {

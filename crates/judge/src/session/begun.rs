@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use warpwright_task::Task;
 
-use crate::baseline::EarlyBaseline;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
-use crate::memory::{Memory, Work};
-use crate::oracle::LoadedOracle;
-use crate::worker_reuse::Sharing;
+use crate::process::baseline::EarlyBaseline;
+use crate::process::memory::{Memory, Work};
+use crate::process::oracle::LoadedOracle;
+use crate::process::worker_reuse::Sharing;
 
 /// The processes of a session before it is open: they have loaded what they can on the host, and
 /// nothing on the device but a context. So much can be done while others have its memory.

@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use super::TaskSession;
-use crate::families::Draw;
-use crate::runner::{Played, Runner, Trouble};
-use crate::sequential::Schedule;
-use crate::verdict::Findings;
-use crate::verify::{look, unwritten};
+use crate::check::families::Draw;
+use crate::check::verify::{look, unwritten};
+use crate::process::runner::{Played, Runner, Trouble};
+use crate::session::verdict::Findings;
+use crate::timing::sequential::Schedule;
 
 /// Timed calls that are looked at before measuring may stop first, where there are as many:
 /// `0.95^90 < 0.01`.
@@ -87,7 +87,7 @@ mod tests {
     use warpwright_record::verdict::Profile;
 
     use super::*;
-    use crate::families::Families;
+    use crate::check::families::Families;
 
     #[test]
     fn enough_calls_are_compared_before_the_first_look() {

@@ -7,20 +7,20 @@ use warpwright_record::inputs::InputFamily;
 use warpwright_task::similarity::OpGraph;
 
 use super::TaskSession;
-use crate::baseline::BaselineProcess;
-use crate::baseline_set::Right;
-use crate::degenerate;
-use crate::device_arbiter::Purpose;
-use crate::error::JudgeError;
-use crate::examination::{
+use crate::admission::degenerate;
+use crate::admission::examination::{
     Bar, Examination, Objection, TensorKind, disagree, object, object_to_draws, times,
 };
-use crate::families::Draw;
+use crate::check::families::Draw;
+use crate::check::tolerance::Tolerance;
+use crate::device::device_arbiter::Purpose;
+use crate::error::JudgeError;
 use crate::judge::LocalJudge;
-use crate::oracle::Oracle;
-use crate::tolerance::Tolerance;
-use crate::verdict::floor_ms;
-use crate::worker_reuse::Sharing;
+use crate::process::baseline::BaselineProcess;
+use crate::process::oracle::Oracle;
+use crate::process::worker_reuse::Sharing;
+use crate::session::verdict::floor_ms;
+use crate::timing::baseline_set::Right;
 
 /// How many times shorter or longer than what is wanted a warm call may be.
 const ROUGH: f64 = 2.0;

@@ -9,11 +9,11 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 
 use super::TaskSession;
-use crate::baseline::BaselineProcess;
-use crate::baseline_set::Terms;
 use crate::error::JudgeError;
-use crate::measure::{self, Ready};
-use crate::verdict::Findings;
+use crate::process::baseline::BaselineProcess;
+use crate::session::verdict::Findings;
+use crate::timing::baseline_set::Terms;
+use crate::timing::measure::{self, Ready};
 
 impl TaskSession<'_> {
     /// Runs the candidate. After each out-of-memory error it releases memory and runs again.

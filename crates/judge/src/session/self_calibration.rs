@@ -4,10 +4,10 @@
 use warpwright_task::Task;
 
 use super::TaskSession;
-use crate::baseline::{Baseline, BaselineProcess, Tuned};
-use crate::baseline_set::{Baselines, Terms};
-use crate::device_arbiter::Purpose;
+use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
+use crate::process::baseline::{Baseline, BaselineProcess, Tuned};
+use crate::timing::baseline_set::{Baselines, Terms};
 
 impl TaskSession<'_> {
     /// Makes `contender` the only baseline, in eager's place, in `process` or in the process of the last

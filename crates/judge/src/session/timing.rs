@@ -7,15 +7,15 @@ use warpwright_record::verdict::IntegrityFinding;
 
 use super::TaskSession;
 use super::checks::Checks;
-use crate::baseline::{BaselineProcess, Look};
-use crate::baseline_floor;
-use crate::baseline_set::Baselines;
 use crate::error::JudgeError;
-use crate::measure::{self, Levels, Rounds, Windows};
-use crate::runner::{Runner, Trouble};
-use crate::sequential;
-use crate::verdict::Findings;
-use crate::windows;
+use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::runner::{Runner, Trouble};
+use crate::session::verdict::Findings;
+use crate::timing::baseline_floor;
+use crate::timing::baseline_set::Baselines;
+use crate::timing::measure::{self, Levels, Rounds, Windows};
+use crate::timing::sequential;
+use crate::timing::windows;
 
 /// Choices made by preparatory windows, which do not count.
 struct Chosen {

@@ -1,0 +1,16 @@
+//! Checks what a candidate gives: the claims about its results, and every element against the oracle's. Uses
+//! processes and the device's memory.
+
+pub(crate) mod claims;
+pub(crate) mod compare;
+pub(crate) mod dtype;
+pub(crate) mod families;
+pub(crate) mod layout;
+pub(crate) mod named;
+#[cfg(test)]
+mod numerics;
+#[cfg(test)]
+mod shortcuts;
+pub(crate) mod ties;
+pub(crate) mod tolerance;
+pub(crate) mod verify;

@@ -1,0 +1,75 @@
+//! Builds the arena allocator library, once per torch version and source, and caches it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err as fs;
+use warpwright_build::Toolchain;
+use warpwright_jail::{Jail, Limits, Outcome, Spec};
+
+use crate::device::facts::Device;
+use crate::error::JudgeError;
+use crate::process::embedded::Embedded;
+
+/// Path of the library for this device; builds it if the cache lacks it.
+pub(crate) fn library(
+    jail: &Jail,
+    toolchain: &Toolchain,
+    device: Device,
+    embedded: &Embedded,
+    cache: &Path,
+) -> Result<PathBuf, JudgeError> {
+    let setup = |message: &str, hint: &str| JudgeError::Setup {
+        message: message.to_owned(),
+        hint: Some(hint.to_owned()),
+    };
+    let cxx = toolchain.cxx.as_ref();
+    let cxx = cxx.ok_or_else(|| setup("no C++ compiler found", "run `apt install g++`"))?;
+    let torch = toolchain.torch.as_ref();
+    let torch =
+        torch.ok_or_else(|| setup("the Python environment has no torch", "run `make setup`"))?;
+    let kind = if device.is_cuda() { "cuda" } else { "cpu" };
+    let key =
+        blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());
+    let folder = cache.join("native");
+    let target = folder.join(format!("arena-{kind}-{}.so", &key.to_hex()[..16]));
+    if target.exists() {
+        return Ok(target);
+    }
+    fs::create_dir_all(&folder).map_err(|e| JudgeError::infrastructure("create the cache", e))?;
+    // A folder of its own: two judges may do this at once, in one process or in two.
+    let work = tempfile::Builder::new()
+        .prefix("build-")
+        .tempdir_in(&folder)
+        .map_err(|e| JudgeError::infrastructure("create the cache", e))?;
+    let built = work.path().join("arena.so");
+    let mut spec = Spec::new(&cxx.path)
+        .label("arena library")
+        .args(["-O2", "-std=c++17", "-fPIC", "-shared", "-o", &built.to_string_lossy()])
+        .arg(embedded.native.join(format!("arena_{kind}.cpp")).to_string_lossy())
+        .limits(Limits { wall: Duration::from_mins(5), ..Limits::default() })
+        .with_system()
+        .read_only(&embedded.native)
+        .read_write(work.path());
+    if device.is_cuda() {
+        let nvcc = toolchain.nvcc.as_ref();
+        let nvcc = nvcc
+            .ok_or_else(|| setup("no CUDA toolkit found", "run `make setup`, or install CUDA"))?;
+        spec = spec.arg(format!("-I{}", nvcc.root.join("include").display())).read_only(&nvcc.root);
+    } else {
+        spec = spec
+            .arg(format!("-I{}", torch.root.join("include").display()))
+            .arg(format!("-L{}", torch.root.join("lib").display()))
+            .arg("-lc10")
+            .read_only(&torch.root);
+    }
+    let done =
+        jail.run(spec).map_err(|e| JudgeError::infrastructure("build the arena library", e))?;
+    if done.outcome != Outcome::Exited(0) {
+        let text = String::from_utf8_lossy(&done.stderr.bytes).into_owned();
+        return Err(JudgeError::infrastructure("build the arena library", text));
+    }
+    fs::rename(&built, &target)
+        .map_err(|e| JudgeError::infrastructure("store the arena library", e))?;
+    Ok(target)
+}

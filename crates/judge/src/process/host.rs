@@ -1,0 +1,167 @@
+//! Properties that the judge's processes share, and the differences between the three kinds.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warpwright_jail::{Gpu, Jail, Limits, Spec};
+
+use crate::device::device_arbiter::Purpose;
+use crate::process::forks::Forks;
+
+/// Threads that torch uses on the host where it computes on a GPU.
+const HOST_THREADS: usize = 4;
+
+/// State that every process of this judge needs.
+pub(crate) struct Host {
+    pub(crate) jail: Arc<Jail>,
+    pub(crate) python: PathBuf,
+    pub(crate) package: PathBuf,
+    pub(crate) library: PathBuf,
+    /// Identity of the GPU, if it is one.
+    pub(crate) gpu: Option<String>,
+    /// Number of its node in `/dev`, if that is known: processes see no other's.
+    pub(crate) node: Option<u32>,
+    /// The processes that were started and have not ended.
+    pub(crate) workers: Arc<Workers>,
+    /// The parents of processes that are forks.
+    pub(crate) forks: Forks,
+    /// Host memory that a process may use unless it is granted another bound, in bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+impl Host {
+    /// A module of the package in a jail of its own, alone or under a program that starts Python:
+    /// what is the same for all. A process on a GPU sees that one only, as its first.
+    pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {
+        let device = if self.gpu.is_some() { "cuda:0" } else { "cpu" };
+        let mut spec = match under {
+            Some((program, arguments)) => Spec::new(program)
+                .args(arguments.iter().map(String::as_str))
+                .arg(self.python.to_string_lossy()),
+            None => Spec::new(&self.python),
+        };
+        spec = spec
+            .label(name)
+            .args(["-P", "-m", &format!("warpwright_oracle.{name}"), "--device", device])
+            .env("PYTHONPATH", self.package.to_string_lossy())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONUNBUFFERED", "1")
+            .with_system()
+            .with_python(&self.python)
+            .read_only(&self.package);
+        if let Some(gpu) = &self.gpu {
+            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
+            // little to do.
+            let threads = HOST_THREADS.to_string();
+            spec = spec
+                .gpu(self.node.map_or(Gpu::All, Gpu::One))
+                .env("CUDA_VISIBLE_DEVICES", gpu)
+                .env("OMP_NUM_THREADS", threads);
+        }
+        spec
+    }
+
+    /// Bounds that all share.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            memory_bytes: Some(self.memory_bytes),
+            processes: 512,
+            open_files: 4096,
+            ..Limits::default()
+        }
+    }
+}
+
+/// Ids of the first processes of the jails that workers run in, as the host sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Workers(Mutex<Vec<u32>>);
+
+impl Workers {
+    /// Those that run now.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn list(self: &Arc<Self>, pid: u32) -> Listed {
+        self.lock().push(pid);
+        Listed { workers: Arc::clone(self), pid }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
+        // The list is whole after every call, also after a panic elsewhere.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry, for as long as its process runs.
+pub(crate) struct Listed {
+    workers: Arc<Workers>,
+    pid: u32,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.workers.lock().retain(|pid| *pid != self.pid);
+    }
+}
+
+/// Role of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Oracle,
+    Baseline,
+    Runner,
+}
+
+impl Role {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Oracle => "oracle",
+            Self::Baseline => "baseline",
+            Self::Runner => "runner",
+        }
+    }
+
+    /// Environment variables that torch and its libraries read when they are loaded.
+    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
+        match (self, gpu) {
+            // Memory that is given back to the system must be cleared by it when it is needed again,
+            // which takes longer than most that is computed there. Nobody times it: its threads leave
+            // the cores to others while they wait.
+            (Self::Oracle, false) => &[
+                ("MALLOC_MMAP_MAX_", "0"),
+                ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
+                ("OMP_WAIT_POLICY", "PASSIVE"),
+            ],
+            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
+            // Probing which vector instructions work starts torch a dozen times; the compiler tells
+            // soon enough.
+            (Self::Baseline, false) => {
+                &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
+            }
+            (Self::Oracle | Self::Runner, _) => &[],
+        }
+    }
+
+    /// Purpose for which the process holds the device after its start.
+    pub(crate) fn purpose(self) -> Purpose {
+        match self {
+            Self::Oracle => Purpose::Reference,
+            Self::Baseline => Purpose::Baselines,
+            Self::Runner => Purpose::Start,
+        }
+    }
+}
+
+/// Resources of a process in addition to its role.
+#[derive(Default)]
+pub(crate) struct Grant<'a> {
+    /// Folders it may read.
+    pub(crate) read: Vec<&'a Path>,
+    /// Folders it may write.
+    pub(crate) write: Vec<&'a Path>,
+    /// More environment.
+    pub(crate) env: Vec<(&'a str, String)>,
+    /// Bound on its memory, the arena included.
+    pub(crate) memory_bytes: Option<u64>,
+}

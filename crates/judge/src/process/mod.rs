@@ -1,0 +1,19 @@
+//! The jailed Python processes: oracle, baselines and runners, and the messages to them. Uses the device, and
+//! what `check` and `admission` say of the values in their answers.
+
+pub(crate) mod arena_allocator;
+pub(crate) mod baseline;
+pub(crate) mod channel;
+pub(crate) mod embedded;
+pub(crate) mod failure;
+pub(crate) mod forks;
+pub(crate) mod host;
+pub(crate) mod memory;
+pub(crate) mod oracle;
+pub(crate) mod runner;
+pub(crate) mod runner_dirs;
+pub(crate) mod runner_pool;
+pub(crate) mod slots;
+pub(crate) mod wire;
+pub(crate) mod worker;
+pub(crate) mod worker_reuse;

@@ -1,0 +1,179 @@
+//! Builds the verdict from the findings about a candidate.
+
+use std::ops::ControlFlow;
+
+use warpwright_build::{Artifact, Instrument, Outcome};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::conditions::Conditions;
+use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::verdict::{
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Reward, Speedup, Stage, Tier,
+    Times, VERDICT_VERSION, Verdict,
+};
+use warpwright_task::Task;
+
+use crate::admission::degenerate;
+use crate::admission::examination::Objection;
+use crate::check::verify::Looked;
+use crate::error::JudgeError;
+use crate::judge::LocalJudge;
+use crate::process::failure::failure;
+use crate::process::wire::Versions;
+
+/// Known facts of a task that was opened once.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) versions: Versions,
+    pub(crate) unavoidable_bytes: u64,
+    pub(crate) doubt: String,
+    /// Caveats: rules that are weakened for this task.
+    pub(crate) caveats: Vec<String>,
+    /// Whether no more than 1 can be earned; a caveat says why.
+    pub(crate) capped: bool,
+    /// Why there is nothing to earn on it, if there is not.
+    pub(crate) degenerate: Vec<Objection>,
+}
+
+/// Findings about one candidate, stage by stage.
+#[derive(Clone, Default)]
+pub(crate) struct Findings {
+    pub(crate) checks: Vec<Check>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) integrity: Vec<IntegrityFinding>,
+    pub(crate) provenance: Option<Provenance>,
+    pub(crate) times: Times,
+    pub(crate) speedup: Speedup,
+    pub(crate) caveats: Vec<String>,
+    pub(crate) conditions: Option<Conditions>,
+    pub(crate) seconds: PhaseSeconds,
+}
+
+impl Findings {
+    /// Adds the result of comparing one call.
+    pub(crate) fn take(&mut self, looked: Looked) {
+        if !looked.void {
+            self.checks.push(looked.check);
+        }
+        if self.failure.is_none() {
+            self.failure = looked.failure;
+        }
+        self.integrity.extend(looked.integrity);
+    }
+
+    /// Whether there is something to object to.
+    pub(crate) fn bad(&self) -> bool {
+        self.failure.is_some() || !self.integrity.is_empty()
+    }
+}
+
+/// Milliseconds that `bytes` take at the device's bandwidth; `None` if the bandwidth is unknown.
+pub(crate) fn floor_ms(fingerprint: &Fingerprint, bytes: u64) -> Option<f64> {
+    fingerprint.bandwidth_bytes_per_second.map(|per_second| 1e3 * bytes as f64 / per_second as f64)
+}
+
+/// Compiles a candidate, beside whatever runs on the device.
+pub(crate) fn build(
+    judge: &LocalJudge,
+    task: &Task,
+    candidate: &Candidate,
+    found: &mut Findings,
+) -> Result<Option<Artifact>, JudgeError> {
+    match judge.build(task, candidate, Instrument::default())? {
+        Outcome::Built(artifact) => {
+            found.seconds.build = artifact.seconds;
+            Ok(Some(artifact))
+        }
+        Outcome::Failed(failed) => {
+            found.seconds.build = failed.seconds;
+            let mut told = failure(failed.class, failed.message);
+            told.diagnostics = failed.diagnostics;
+            told.output_tail = failed.raw_tail;
+            found.failure = Some(told);
+            Ok(None)
+        }
+    }
+}
+
+/// Compiles a candidate that is to be taken as far as `stage`: the verdict, if that was all or it failed, else
+/// the seconds it took.
+pub(crate) fn built(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+    stage: Stage,
+) -> Result<ControlFlow<Verdict, f64>, JudgeError> {
+    let mut found = Findings::default();
+    let artifact = build(judge, task, candidate, &mut found)?;
+    Ok(match &artifact {
+        Some(artifact) if stage > Stage::Built => ControlFlow::Continue(artifact.seconds),
+        artifact => ControlFlow::Break(verdict(
+            judge,
+            task,
+            known,
+            candidate,
+            artifact.as_ref(),
+            (stage, found),
+        )),
+    })
+}
+
+/// Builds the verdict from the findings.
+pub(crate) fn verdict(
+    judge: &LocalJudge,
+    task: &Task,
+    known: &Known,
+    candidate: &Candidate,
+    artifact: Option<&Artifact>,
+    (stage, mut found): (Stage, Findings),
+) -> Verdict {
+    let mut fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
+    let verified = stage > Stage::Built && !found.bad();
+    if !known.doubt.is_empty() {
+        found.caveats.push(known.doubt.clone());
+    }
+    if stage > Stage::Built {
+        found.caveats.extend(known.caveats.iter().cloned());
+    }
+    if found.bad() {
+        (found.times, found.speedup) = (Times::default(), Speedup::default());
+    }
+    let reward = Reward::of(verified, &found.speedup);
+    let mut reward = if known.capped { reward.capped() } else { reward };
+    if !known.degenerate.is_empty() {
+        let reasons = degenerate::told(&known.degenerate);
+        let caveat = format!("the task is degenerate, and nothing is earned on it: {reasons}");
+        found.caveats.insert(0, caveat);
+        if verified {
+            reward = Reward::UNEARNED;
+        }
+    }
+    let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
+    Verdict {
+        version: VERDICT_VERSION,
+        tier: Tier::Host,
+        task: task.name.clone(),
+        candidate: candidate.hash().to_owned(),
+        device: judge.config.device.to_string(),
+        profile: judge.config.profile,
+        stage,
+        verified,
+        failure: found.failure,
+        integrity: found.integrity,
+        checks: found.checks,
+        reward,
+        times_ms: found.times,
+        speedup: found.speedup,
+        floor_ms,
+        unavoidable_bytes: known.unavoidable_bytes,
+        kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
+        provenance: found.provenance,
+        diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
+        isolation: judge.isolation(),
+        caveats: found.caveats,
+        conditions: found.conditions,
+        seconds: found.seconds,
+        fingerprint,
+    }
+}

@@ -1,0 +1,366 @@
+//! Times: interleaved windows of candidate and baselines.
+//!
+//! The time of a call is `(T(m) - T(0)) / m` by the judge's own clock, from sending "go" to the fingerprint
+//! of memory. So constant costs (messages, wake-ups, the fingerprint) cancel. `T(0)` is a window of the
+//! trusted baseline process in which nothing is computed: a candidate has no influence on it, and slowing
+//! some of its own windows only costs it time (`docs/decisions/0005`). Each round has one window per
+//! contender; speed-ups are medians of the rounds' ratios. The rounds at which measuring may stop are fixed
+//! before the first round (`sequential.rs`), so stopping early gains nothing. On a busy host of the cpu
+//! device a candidate that may be faster gets more rounds; then only the last look counts. `baseline_floor.rs`
+//! limits the time that a window of a busy host counts as.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::{Speedup, Times};
+
+use crate::check::families::Draw;
+use crate::device::facts::Device;
+use crate::error::JudgeError;
+use crate::process::baseline::{Baseline, BaselineProcess, Look};
+use crate::process::oracle::Oracle;
+use crate::process::runner::{Played, Runner, Trouble};
+use crate::timing::baseline_floor::{self, History};
+use crate::timing::sequential::{Interim, Schedule};
+use crate::timing::stats;
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Length of a window, up to the first time at which measuring may stop.
+    pub(crate) window: Duration,
+    /// From then on: what short windows decide costs little, and what they do not is worth long ones.
+    pub(crate) longer: Duration,
+    /// Rounds, if the time allows.
+    pub(crate) rounds: usize,
+    /// Time to stay within, roughly.
+    pub(crate) budget: Duration,
+    /// Whether to stop as soon as the rewards are decided.
+    pub(crate) sequential: bool,
+    /// Windows of each baseline before any candidate runs, so that its floor is known.
+    pub(crate) preview: usize,
+}
+
+/// Windows that only say how long a call takes, to some percent.
+const BRIEF_PREVIEW: usize = 3;
+
+impl Plan {
+    /// The device's own, with windows of another length if one is named.
+    pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
+        let usual = if device.is_cuda() {
+            Self {
+                window: Duration::from_millis(8),
+                longer: Duration::from_millis(15),
+                rounds: 21,
+                budget: Duration::from_secs(15),
+                sequential: true,
+                preview: 9,
+            }
+        } else {
+            Self {
+                window: Duration::from_millis(12),
+                longer: Duration::from_millis(12),
+                rounds: 9,
+                budget: Duration::from_secs(6),
+                sequential: false,
+                preview: 0,
+            }
+        };
+        window.map_or(usual, |window| Self { window, longer: window, ..usual })
+    }
+
+    /// For the cpu device where other processes compute beside it.
+    pub(crate) fn on_a_busy_host(self) -> Self {
+        Self { rounds: BUSY_ROUNDS, budget: BUSY_TIME * self.budget, ..self }
+    }
+
+    /// For a look at how long something takes: what it is compared with is not decided by it.
+    pub(crate) fn brief(self) -> Self {
+        if self.preview == 0 {
+            return self;
+        }
+        Self { longer: self.window, preview: BRIEF_PREVIEW, ..self }
+    }
+}
+
+/// Rounds on a busy host, if the time allows. If six windows of ten are disturbed, fewer than two of 9 are not
+/// in 7 of 100 measurements; of 21, in 3 of 10,000.
+pub(crate) const BUSY_ROUNDS: usize = 21;
+/// How many times longer than elsewhere measuring may take there.
+const BUSY_TIME: u32 = 3;
+
+/// Fewest seconds that count as a call's time: no call through torch takes less.
+pub(crate) const LEAST: f64 = 1e-7;
+
+/// What of a window's constant part may not be the same in two processes on a GPU, in seconds: how soon the
+/// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms
+/// differed by 15 us of a window in the mean, whatever their length, with a standard deviation of 24 us from
+/// process to process beside what single windows vary by (`docs/results/judge.md`, Calibration). So many
+/// decide on kernels at the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
+pub(crate) const UNEQUAL: f64 = 45e-6;
+
+/// Short windows are as good as a longer one if they hold this share of its calls.
+const JOINED: f64 = 0.75;
+
+/// A baseline that is compiled, staged and has its window chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) which: Baseline,
+    /// Calls of a window.
+    pub(crate) calls: usize,
+    /// Calls of a longer one.
+    pub(crate) later: usize,
+    /// Seconds of a call, roughly.
+    pub(crate) seconds: f64,
+    /// Times of its windows so far.
+    pub(crate) history: History,
+}
+
+/// Calls, and seconds from "go" to the end of the look, of one window per round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Windows(Vec<(usize, f64)>);
+
+impl Windows {
+    /// The window of the next round.
+    pub(crate) fn push(&mut self, calls: usize, seconds: f64) {
+        self.0.push((calls, seconds));
+    }
+
+    /// Windows of so many calls each.
+    #[cfg(test)]
+    pub(crate) fn of(calls: usize, seconds: impl IntoIterator<Item = f64>) -> Self {
+        Self(seconds.into_iter().map(|seconds| (calls, seconds)).collect())
+    }
+}
+
+/// The windows of whole rounds; entries of the same index belong together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    /// Windows in which nothing is computed.
+    pub(crate) nothing: Vec<f64>,
+    pub(crate) candidate: Windows,
+    pub(crate) baselines: Vec<(Baseline, Windows)>,
+}
+
+impl Rounds {
+    /// Takes one round out.
+    pub(crate) fn forget(&mut self, round: usize) {
+        self.nothing.remove(round);
+        self.candidate.0.remove(round);
+        for (_, windows) in &mut self.baselines {
+            windows.0.remove(round);
+        }
+    }
+
+    /// Seconds in windows that were not the candidate's.
+    pub(crate) fn beside(&self) -> f64 {
+        let baselines = self.baselines.iter().flat_map(|(_, windows)| &windows.0);
+        self.nothing.iter().sum::<f64>() + baselines.map(|(_, seconds)| seconds).sum::<f64>()
+    }
+
+    /// Coefficient of variation of the candidate's windows.
+    pub(crate) fn variation(&self) -> Option<f64> {
+        stats::variation(&self.per_call(&self.candidate))
+    }
+
+    /// Which share of each of a contender's windows so many seconds are.
+    fn shares(&self, windows: &Windows, seconds: f64) -> Vec<f64> {
+        let nothing = stats::rough(&self.nothing);
+        let share = |spent: f64| (seconds / (spent - nothing).max(LEAST)).clamp(0.0, 1.0);
+        windows.0.iter().map(|window| share(window.1)).collect()
+    }
+
+    /// Seconds per call of a contender's windows.
+    fn per_call(&self, windows: &Windows) -> Vec<f64> {
+        let nothing = stats::rough(&self.nothing);
+        windows.0.iter().map(|&(calls, seconds)| per_call(seconds, nothing, calls)).collect()
+    }
+
+    /// The same, with short windows that follow each other taken for one of about so many calls: what
+    /// is known of the quickest of many must not grow with the noise of each.
+    fn joined(&self, windows: &Windows, later: usize) -> Vec<f64> {
+        let nothing = stats::rough(&self.nothing);
+        let (mut joined, mut calls, mut seconds) = (Vec::new(), 0, 0.0);
+        for window in &windows.0 {
+            calls += window.0;
+            seconds += window.1 - nothing;
+            if calls as f64 >= JOINED * later as f64 {
+                joined.push(per_call(seconds, 0.0, calls));
+                (calls, seconds) = (0, 0.0);
+            }
+        }
+        joined
+    }
+}
+
+/// Statistics of the measured rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) times: Times,
+    pub(crate) speedup: Speedup,
+    /// Which baselines were disturbed.
+    pub(crate) caveats: Vec<String>,
+    /// The largest share by which a sample of the candidate was moved outwards.
+    pub(crate) unequal: f64,
+}
+
+/// Seconds per call of one window.
+pub(crate) fn per_call(window: f64, nothing: f64, calls: usize) -> f64 {
+    ((window - nothing) / calls as f64).max(LEAST)
+}
+
+/// Staged inputs taken in turn.
+pub(crate) fn cycle(calls: usize, staged: usize) -> Vec<usize> {
+    (0..calls).map(|i| i % staged).collect()
+}
+
+/// One window of the candidate on fresh inputs; the draws by slot.
+pub(crate) fn candidate_window(
+    oracle: &mut Oracle,
+    runner: &mut Runner,
+    calls: usize,
+    random: &mut StdRng,
+) -> Result<(Played, Vec<Draw>), Trouble> {
+    let draws = oracle.families.timed_draws(calls, true, random);
+    let weights = oracle.played;
+    let played = runner.play(oracle, weights, &draws)?;
+    Ok((played, draws))
+}
+
+/// When to look, given what a round takes.
+pub(crate) fn schedule(plan: &Plan, round_seconds: f64) -> Schedule {
+    let fit = (plan.budget.as_secs_f64() / round_seconds.max(1e-6)) as usize;
+    let most = fit.min(plan.rounds);
+    if plan.sequential { Schedule::sequential(most) } else { Schedule::fixed(most) }
+}
+
+/// The order in which contenders are timed in one round: 0 is the candidate, `i` is baseline
+/// `i - 1`.
+pub(crate) fn order(baselines: usize, random: &mut StdRng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..=baselines).collect();
+    order.shuffle(random);
+    order
+}
+
+/// A window of a baseline that counts for nothing.
+pub(crate) fn window(
+    process: &mut BaselineProcess,
+    task: &str,
+    ready: &Ready,
+    staged: usize,
+) -> Result<(), JudgeError> {
+    process.play(task, ready.which.name(), &cycle(ready.calls, staged), None).map(drop)
+}
+
+/// One window of a baseline, which ends with the same look as a candidate's.
+pub(crate) fn baseline_window(
+    process: &mut BaselineProcess,
+    task: &str,
+    (which, calls): (Baseline, usize),
+    staged: usize,
+    look: Look<'_>,
+) -> Result<f64, JudgeError> {
+    let order = cycle(calls, staged);
+    Ok(process.play(task, which.name(), &order, Some(look))?.as_secs_f64())
+}
+
+/// What windows take when nothing disturbs them, in seconds per call; `None` where windows count as they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Levels {
+    pub(crate) candidate: Option<f64>,
+    /// In the order of the rounds' baselines.
+    pub(crate) baselines: Vec<Option<f64>>,
+}
+
+impl Levels {
+    /// The floor of each baseline, from its earlier windows and those of these rounds.
+    pub(crate) fn of_baselines(ready: &[Ready], rounds: &Rounds) -> Self {
+        let known =
+            |ready: &Ready, windows| ready.history.level(&rounds.joined(windows, ready.later));
+        let pairs = ready.iter().zip(&rounds.baselines);
+        let baselines = pairs.map(|(ready, (_, windows))| known(ready, windows)).collect();
+        Self { candidate: None, baselines }
+    }
+
+    /// The candidate's as well, from these rounds.
+    pub(crate) fn of_all(ready: &[Ready], rounds: &Rounds) -> Self {
+        let candidate = History::default().level(&rounds.per_call(&rounds.candidate));
+        Self { candidate, ..Self::of_baselines(ready, rounds) }
+    }
+}
+
+/// Adds these rounds to what is known of the baselines.
+pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
+    for (ready, (_, windows)) in ready.iter_mut().zip(&rounds.baselines) {
+        ready.history.add(&rounds.joined(windows, ready.later));
+    }
+}
+
+/// Times and speed-ups, with a look's intervals between samples of its rank from either end, each moved
+/// outwards by what `unequal` seconds are of its window ([`UNEQUAL`]; 0 where it is not known). Windows are
+/// limited by their contender's level, where it has one. The best baseline is that over which the speed-up is
+/// least.
+pub(crate) fn summarise(
+    rounds: &Rounds,
+    levels: &Levels,
+    (look, unequal): (Interim, f64),
+) -> Summary {
+    let between = |samples: &[f64], shares: &[f64]| {
+        let (samples, shares) = (samples.get(look.leaves..)?, shares.get(look.leaves..)?);
+        let moved = |by: f64| -> Vec<f64> {
+            samples.iter().zip(shares).map(|(sample, share)| sample * (1.0 + by * share)).collect()
+        };
+        let value = stats::between(samples, look.rank)?.value;
+        let low = stats::between(&moved(-1.0), look.rank)?.low;
+        Some(Interval { value, low, high: stats::between(&moved(1.0), look.rank)?.high })
+    };
+    let ms = |seconds: &[f64], shares: &[f64]| {
+        let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
+        between(&scaled, shares)
+    };
+    let mut caveats = Vec::new();
+    let mut candidate = rounds.per_call(&rounds.candidate);
+    let disturbed = baseline_floor::limit(levels.candidate, &mut candidate);
+    caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
+    let shares = rounds.shares(&rounds.candidate, unequal);
+    let counted = Some(rounds.nothing.len() as u32);
+    let time = ms(&candidate, &shares);
+    let mut times = Times { candidate: time, rounds: counted, ..Times::default() };
+    let mut speedup = Speedup::default();
+    let mut best: Option<(Baseline, Interval)> = None;
+    for (i, (which, windows)) in rounds.baselines.iter().enumerate() {
+        let mut baseline = rounds.per_call(windows);
+        let disturbed =
+            baseline_floor::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
+        caveats.extend(baseline_floor::caveat(which.name(), disturbed, baseline.len()));
+        let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
+        let theirs = rounds.shares(windows, unequal);
+        let time = ms(&baseline, &theirs);
+        let larger: Vec<f64> = shares.iter().zip(&theirs).map(|(a, b)| a.max(*b)).collect();
+        let ratio = between(&ratios, &larger);
+        let (at, over) = match which {
+            Baseline::Eager => (&mut times.eager, &mut speedup.eager),
+            Baseline::Compile => (&mut times.compile, &mut speedup.compile),
+            Baseline::ReduceOverhead => (&mut times.reduce_overhead, &mut speedup.reduce_overhead),
+            Baseline::MaxAutotune => (&mut times.max_autotune, &mut speedup.max_autotune),
+        };
+        *at = time;
+        *over = ratio;
+        if let Some(ratio) = ratio
+            && best.as_ref().is_none_or(|(_, least)| ratio.value < least.value)
+        {
+            best = Some((*which, ratio));
+        }
+    }
+    if let Some((which, ratio)) = best {
+        speedup.best = Some(ratio);
+        speedup.best_baseline = Some(which.name().to_owned());
+    }
+    let unequal = shares.into_iter().skip(look.leaves).fold(0.0, f64::max);
+    Summary { times, speedup, caveats, unequal }
+}
+
+#[cfg(test)]
+mod tests;

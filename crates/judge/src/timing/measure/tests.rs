@@ -1,0 +1,190 @@
+//! Statistics of measurements, on simulated windows.
+
+use super::*;
+use rand::RngExt;
+use rand::SeedableRng;
+
+fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
+    Windows::of(calls, seconds)
+}
+
+/// What later, longer windows say of a call is what the first ones do.
+#[test]
+fn windows_of_different_lengths_give_equal_times() {
+    let lengths = || [4usize, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15].into_iter();
+    let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
+    let rounds = Rounds {
+        nothing: vec![2e-4; 11],
+        candidate: of(1e-3),
+        baselines: vec![(Baseline::Eager, of(1.5e-3))],
+    };
+    let Summary { times, speedup, .. } =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
+    let over = speedup.eager.unwrap();
+    assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9, "{over:?}");
+    assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
+    assert!(rounds.variation().unwrap() < 1e-9);
+}
+
+#[test]
+fn the_best_baseline_is_the_fastest_one() {
+    let rounds = Rounds {
+        nothing: vec![0.001; 9],
+        candidate: windows(10, vec![0.011; 9]),
+        baselines: vec![
+            (Baseline::Eager, windows(4, vec![0.013; 9])),
+            (Baseline::Compile, windows(5, vec![0.011; 9])),
+        ],
+    };
+    let Summary { times, speedup, .. } =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
+    assert_eq!(speedup.best_baseline.as_deref(), Some("compile"));
+    assert!((speedup.best.unwrap().low - 2.0).abs() < 1e-9);
+    assert!((speedup.eager.unwrap().value - 3.0).abs() < 1e-9);
+    assert!((times.candidate.unwrap().value - 1.0).abs() < 1e-9);
+}
+
+/// Drift that hits a whole round cancels in the ratio; it would not in the quotient of medians
+/// of times taken one contender after the other.
+#[test]
+fn drift_between_rounds_cancels() {
+    let drift: Vec<f64> = (0..9).map(|i| 1.0 + 0.2 * f64::from(i)).collect();
+    let rounds = Rounds {
+        nothing: vec![0.0; 9],
+        candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
+        baselines: vec![(Baseline::Eager, windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()))],
+    };
+    let over =
+        summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0)).speedup.eager.unwrap();
+    assert!((over.low - 1.5).abs() < 1e-9 && (over.high - 1.5).abs() < 1e-9);
+}
+
+/// An identical kernel, noise of a tenth: between windows of m and of no calls the ratio's
+/// interval is narrower than between windows of m and m / 2, for the same calls.
+#[test]
+fn empty_windows_give_narrower_intervals_than_half_windows() {
+    let mut random = StdRng::seed_from_u64(5);
+    let mut noisy = |t: f64| t * (1.0 + 0.1 * (random.random::<f64>() - 0.5));
+    let (mut from_nothing, mut from_half) = (0.0, 0.0);
+    for _ in 0..200 {
+        let mut draw = |t: f64| -> Vec<f64> { (0..9).map(|_| noisy(t)).collect() };
+        let rounds = Rounds {
+            nothing: draw(1e-4),
+            candidate: windows(10, draw(10.1e-3)),
+            baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
+        };
+        let width = |i: Interval| i.high - i.low;
+        from_nothing += width(
+            summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0))
+                .speedup
+                .eager
+                .unwrap(),
+        );
+        let mut slopes = || -> Vec<f64> {
+            let (long, short) = (draw(10.1e-3), draw(5.1e-3));
+            long.iter().zip(short).map(|(l, s)| (l - s) / 5.0).collect()
+        };
+        let (b, c) = (slopes(), slopes());
+        let ratios: Vec<f64> = b.iter().zip(c).map(|(b, c)| b / c).collect();
+        from_half += width(stats::median(&ratios).unwrap());
+    }
+    assert!(2.0 * from_nothing < from_half, "{from_nothing} and {from_half}");
+}
+
+/// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
+/// nothing by it, and one that is clearly faster is still called so.
+#[test]
+fn the_interval_includes_per_process_offsets() {
+    let over = |speedup: f64, window: f64, unequal: f64| {
+        let rounds = Rounds {
+            nothing: vec![3e-4; 7],
+            candidate: windows(4, vec![3e-4 + window - 13e-6; 7]),
+            baselines: vec![(Baseline::Eager, windows(4, vec![3e-4 + window * speedup; 7]))],
+        };
+        summarise(&rounds, &Levels::default(), (Interim::at_all(1), unequal)).speedup.eager.unwrap()
+    };
+    assert!(over(1.05, 4e-3, 0.0).low > 1.05, "the control sees nothing");
+    assert!(over(1.05, 4e-3, UNEQUAL).low < 1.05);
+    assert!(over(1.07, 4e-3, UNEQUAL).low > 1.05);
+    assert!(over(1.055, 15e-3, UNEQUAL).low > 1.05, "long windows say more");
+}
+
+/// Measurements of a kernel as on a GPU: windows of 4 ms up to the first look and of 15 ms from then
+/// on, with noise of their own, and processes that differ by a constant. The share called faster.
+fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f64 {
+    const TRIALS: usize = 2000;
+    let schedule = Schedule::sequential(21);
+    let mut normal = || {
+        let two: [f64; 2] = [random.random(), random.random()];
+        (-2.0 * (1.0 - two[0]).ln()).sqrt() * (std::f64::consts::TAU * two[1]).cos()
+    };
+    let mut faster = 0;
+    for _ in 0..TRIALS {
+        let constant = -15e-6 + 24e-6 * normal();
+        let (mut mine, mut theirs) = (windows(1, vec![]), windows(1, vec![]));
+        let mut nothing = vec![];
+        let over = loop {
+            let calls = if nothing.len() < 7 { 4 } else { 15 };
+            nothing.push(3e-4);
+            let spent = calls as f64 * 1e-3;
+            mine.push(calls, 3e-4 + spent * (1.0 + 0.006 * normal()) + constant);
+            theirs.push(calls, 3e-4 + spent * truth * (1.0 + 0.006 * normal()));
+            let Some(look) = schedule.look_after(nothing.len()) else { continue };
+            let rounds = Rounds {
+                nothing: nothing.clone(),
+                candidate: mine.clone(),
+                baselines: vec![(Baseline::Eager, theirs.clone())],
+            };
+            let told = summarise(&rounds, &Levels::default(), (look, unequal));
+            let bound = (nothing.len(), told.unequal);
+            if nothing.len() == 21
+                || crate::timing::sequential::decided(&told.speedup, told.times.candidate, bound)
+            {
+                break told.speedup.eager.unwrap();
+            }
+        };
+        faster += usize::from(over.low > 1.05);
+    }
+    faster as f64 / TRIALS as f64
+}
+
+/// As was measured: constants that differ made a tenth and more of kernels at the margin faster ones.
+#[test]
+fn per_process_offsets_earn_no_reward_at_the_margin() {
+    let mut random = rand::rngs::StdRng::seed_from_u64(5);
+    let [counted, ignored] = [UNEQUAL, 0.0].map(|u| called_faster(1.05, u, &mut random));
+    assert!(counted < 0.025, "{counted}");
+    assert!(ignored > 0.1, "{ignored}: the control sees nothing");
+    let found = called_faster(1.07, UNEQUAL, &mut random);
+    assert!(found > 0.95, "{found} of kernels 7 % faster");
+}
+
+#[test]
+fn rounds_fit_the_budget() {
+    let plan = Plan { budget: Duration::from_secs(8), ..Plan::of(Device::Cpu, None) };
+    assert_eq!(schedule(&plan, 10.0).last(), 7);
+    assert_eq!(schedule(&plan, 0.01).last(), 9);
+}
+
+#[test]
+fn short_windows_are_joined_to_long_ones() {
+    let rounds = Rounds { nothing: vec![1e-4; 11], ..Rounds::default() };
+    let mut windows = Windows::default();
+    for noise in [-3e-4, 0.0, 3e-4, 1e-4, 1e-4, -2e-4, 5e-4] {
+        windows.push(4, 1e-4 + 4e-3 + noise);
+    }
+    windows.push(15, 1e-4 + 15e-3);
+    let joined = rounds.joined(&windows, 15);
+    assert_eq!(joined.len(), 3, "the seventh goes with the eighth: {joined:?}");
+    assert!(joined[..2].iter().all(|call| (call - 1e-3).abs() < 1e-9), "{joined:?}");
+    assert!((joined[2] - (19e-3 + 5e-4) / 19.0).abs() < 1e-9, "{joined:?}");
+    assert_eq!(rounds.joined(&Windows::of(4, [5e-3; 7]), 4).len(), 7);
+}
+
+#[test]
+fn every_contender_gets_every_position() {
+    let mut random = StdRng::seed_from_u64(3);
+    let firsts: std::collections::BTreeSet<usize> =
+        (0..100).map(|_| order(3, &mut random)[0]).collect();
+    assert_eq!(firsts.len(), 4);
+}

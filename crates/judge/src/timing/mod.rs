@@ -1,0 +1,11 @@
+//! Times candidates and baselines in interleaved windows, and evaluates the times. Uses processes and the
+//! device.
+
+pub(crate) mod alone;
+pub(crate) mod baseline_floor;
+pub(crate) mod baseline_set;
+pub(crate) mod calibrate;
+pub(crate) mod measure;
+pub(crate) mod sequential;
+pub(crate) mod stats;
+pub(crate) mod windows;
