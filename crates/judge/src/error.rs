@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use crate::admission::degenerate;
-use crate::admission::examination::Objection;
+use crate::admission::objection::{self, Objection};
 use crate::device::arena::ArenaError;
 use crate::process::channel::NoAnswer;
 use crate::process::wire::Complaint;
@@ -32,7 +31,7 @@ pub enum JudgeError {
     /// The task is degenerate: no candidate can earn a meaningful reward. A usage error.
     #[error(
         "failed to open task {task} for judging: the task is degenerate: {}",
-        degenerate::told(reasons)
+        objection::told(reasons)
     )]
     Degenerate {
         /// Task name.

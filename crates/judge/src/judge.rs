@@ -14,24 +14,25 @@ use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
 use crate::admission::degenerate::Degenerate;
-use crate::check::claims::Zone;
-use crate::device::arena::{Arena, ArenaError, CudaDevice, HostArena, KeptArenas};
+use crate::device::arena::{Arena, ArenaError, CudaArena, CudaDevice, HostArena, KeptArenas, Zone};
 use crate::device::cores;
 use crate::device::device_arbiter::{DeviceArbiter, Neighbour, Purpose, Used};
 use crate::device::facts::{Device, DeviceFacts, host_facts};
 use crate::device::health::{Cores, Health, Watch};
 use crate::error::JudgeError;
 use crate::process::arena_allocator;
-use crate::process::baseline::{Baseline, BaselineProcess, EarlyBaseline, Starting};
+use crate::process::baseline::{BaselineProcess, EarlyBaseline, Starting};
 use crate::process::embedded;
 use crate::process::forks::{Forks, HowStarted};
-use crate::process::host::{Host, Role};
+use crate::process::host::Host;
 use crate::process::memory::{Memory, Work};
 use crate::process::oracle::LoadedOracle;
+use crate::process::role::Role;
 use crate::process::runner_pool::{Means, RunnerPool};
 use crate::process::slots::Slots;
 use crate::process::worker_reuse::Reuse;
 use crate::session::{Begun, TaskSession};
+use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::Quickest;
 use crate::timing::calibrate::{self, Calibration};
 
@@ -410,7 +411,9 @@ impl LocalJudge {
     /// Memory the judge creates for a process of a task on this device.
     pub(crate) fn arena(&self, task: &Task, bytes: u64) -> Result<Arena, JudgeError> {
         let made = match &self.gpu {
-            Some(gpu) => gpu.arena(bytes, Zone { offset: bytes, bytes: 0 }).map(Arena::Cuda),
+            Some(gpu) => {
+                CudaArena::create(gpu, bytes, Zone { offset: bytes, bytes: 0 }).map(Arena::Cuda)
+            }
             None => HostArena::create(bytes).map(Arena::Host),
         };
         made.map_err(|error| no_arena(task, error))

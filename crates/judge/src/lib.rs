@@ -40,14 +40,15 @@ mod testing;
 mod timing;
 
 pub use admission::degenerate::Degenerate;
-pub use admission::examination::{Bar, Examination, Objection, TensorKind};
+pub use admission::examination::{Bar, Examination, TensorKind};
+pub use admission::objection::Objection;
 pub use device::device_arbiter::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use device::facts::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge};
-pub use process::baseline::Baseline;
 pub use process::forks::HowStarted;
 pub use process::worker_reuse::Sharing;
 pub use session::TaskSession;
 pub use session::pool::SessionPool;
+pub use timing::baseline::Baseline;
 pub use timing::calibrate::{Calibration, Effort, Kind, Trial};

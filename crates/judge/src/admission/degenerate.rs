@@ -5,7 +5,7 @@
 //! refuses such a task. For the others a candidate can be correct without achieving anything: training
 //! refuses such a task, and elsewhere it is judged without reward.
 
-use crate::admission::examination::Objection;
+use crate::admission::objection::Objection;
 use crate::check::families::Families;
 use crate::check::tolerance::Tolerance;
 use crate::error::JudgeError;
@@ -101,10 +101,4 @@ pub(crate) fn refuse(
         return Err(JudgeError::Degenerate { task: task.to_owned(), reasons: reasons.to_vec() });
     }
     Ok(())
-}
-
-/// The sentence for verdicts and errors.
-pub(crate) fn told(reasons: &[Objection]) -> String {
-    let all: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    all.join("; ")
 }

@@ -3,3 +3,4 @@
 
 pub(crate) mod degenerate;
 pub(crate) mod examination;
+pub(crate) mod objection;

@@ -5,8 +5,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::check::claims::Zone;
 use crate::check::dtype::Dtype;
+use crate::device::arena::Zone;
 use crate::process::wire::{ALIGN, Opened, Place, padded};
 
 /// Parts of the runner's arena.

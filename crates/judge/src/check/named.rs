@@ -7,8 +7,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde::Deserialize;
 
-use crate::check::claims::Zone;
-use crate::device::arena::SAMPLE_BYTES;
+use crate::device::arena::{SAMPLE_BYTES, Zone};
 use crate::process::channel::NoAnswer;
 use crate::process::wire::{Place, Value};
 

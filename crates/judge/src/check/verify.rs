@@ -3,12 +3,13 @@
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Check, Failure, FailureClass, IntegrityFinding, Profile};
 
-use crate::check::claims::{self, Located, Reference, Refused, Wanted, Zone};
+use crate::check::claims::{self, Located, Reference, Refused, Wanted};
 use crate::check::compare::{Compared, Poison, Terms, compare, equal_bytes};
 use crate::check::dtype::Dtype;
 use crate::check::families::Draw;
 use crate::check::ties::Doubtful;
 use crate::check::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
+use crate::device::arena::Zone;
 use crate::error::JudgeError;
 use crate::process::failure::failure;
 use crate::process::oracle::Oracle;

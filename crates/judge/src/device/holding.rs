@@ -14,11 +14,11 @@ use warpwright_jail::{Child, Spec};
 use crate::device::arena::{Arena, HostArena};
 use crate::device::device_arbiter::AccessMode;
 use crate::judge::LocalJudge;
-use crate::process::baseline::Baseline;
 use crate::process::channel::{Channel, NoAnswer, decode};
 use crate::process::memory::{Memory, Work};
 use crate::process::wire::{Opened, Sets, Sizes, Value};
 use crate::testing::shared_judge;
+use crate::timing::baseline::Baseline;
 
 const PATIENCE: Duration = Duration::from_mins(5);
 

@@ -16,51 +16,18 @@ use crate::device::arena::Arena;
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
-use crate::process::host::{Grant, Host, Role};
+use crate::process::host::{Grant, Host};
 use crate::process::oracle::{mode_name, profile_name};
+use crate::process::role::Role;
 use crate::process::wire::Agreement;
 use crate::process::worker::Worker;
+use crate::timing::baseline::Baseline;
 
 /// Longest one compilation may take; `max-autotune` can need minutes.
 const COMPILE_PATIENCE: Duration = Duration::from_mins(20);
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Calls after which a baseline is warm: graphs are recorded on the second.
 const WARM_CALLS: u32 = 4;
-
-/// A form of the reference that the candidate is timed against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Baseline {
-    /// PyTorch eager.
-    Eager,
-    /// `torch.compile`, default mode.
-    Compile,
-    /// `torch.compile(mode="reduce-overhead")`: CUDA graphs; GPU only.
-    ReduceOverhead,
-    /// `torch.compile(mode="max-autotune")`: minutes of compilation; GPU only.
-    MaxAutotune,
-}
-
-impl Baseline {
-    /// Name in records and on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Eager => "eager",
-            Self::Compile => "compile",
-            Self::ReduceOverhead => "reduce_overhead",
-            Self::MaxAutotune => "max_autotune",
-        }
-    }
-
-    /// Whether it can be compiled before there is memory: what tunes its kernels runs them.
-    pub(crate) fn is_early(self) -> bool {
-        matches!(self, Self::Compile | Self::ReduceOverhead)
-    }
-
-    /// Whether a task that fills the memory does without: it keeps buffers of its own.
-    pub(crate) fn is_spare(self) -> bool {
-        matches!(self, Self::ReduceOverhead | Self::MaxAutotune)
-    }
-}
 
 /// The process, and the arena it allocates from on the cpu device once it has been given one.
 pub(crate) struct BaselineProcess {

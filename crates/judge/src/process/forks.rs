@@ -10,10 +10,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpwright_jail::{Child, ForkServer, Spec, Warm};
+use warpwright_jail::{Child, ForkServer, Spec};
 
 use crate::error::JudgeError;
-use crate::process::host::{Host, Role};
+use crate::process::role::Role;
 
 /// Longest the parent may take to import torch. A busy host is slow, not silent.
 const READY_PATIENCE: Duration = Duration::from_mins(2);
@@ -71,13 +71,14 @@ impl ForkServerClient {
         Self { role, state: Mutex::default() }
     }
 
-    /// Starts what `make` describes, a module of the package, as a fork. `None`: it must be executed.
+    /// Starts what `make` describes, a module of the package, as a fork of a server that `start` starts if
+    /// there is none. `None`: it must be executed.
     pub(crate) fn spawn<T>(
         &self,
-        host: &Host,
+        start: &dyn Fn(Role) -> Result<ForkServer, String>,
         make: &dyn Fn() -> Result<(Spec, T), JudgeError>,
     ) -> Result<Option<(Child, T)>, JudgeError> {
-        while let Some(server) = self.server(host) {
+        while let Some(server) = self.server(start) {
             let (spec, rest) = make()?;
             match server.ready(READY_PATIENCE).and_then(|()| server.spawn(spec)) {
                 Ok(child) => {
@@ -103,7 +104,10 @@ impl ForkServerClient {
     }
 
     /// The parent, started if there is none; `None` if there will be none.
-    fn server(&self, host: &Host) -> Option<Arc<ForkServer>> {
+    fn server(
+        &self,
+        start: &dyn Fn(Role) -> Result<ForkServer, String>,
+    ) -> Option<Arc<ForkServer>> {
         let mut state = self.lock();
         if let Some(server) = state.server.as_ref().filter(|server| server.is_alive()) {
             return Some(Arc::clone(server));
@@ -112,7 +116,7 @@ impl ForkServerClient {
             return None;
         }
         state.starts += 1;
-        match start(host, self.role) {
+        match start(self.role) {
             Ok(server) => {
                 let server = Arc::new(server);
                 state.server = Some(Arc::clone(&server));
@@ -152,24 +156,6 @@ impl ForkServerClient {
     }
 }
 
-/// Starts a parent, and does not wait until it has imported what it must.
-fn start(host: &Host, role: Role) -> Result<ForkServer, String> {
-    let library =
-        host.jail.fork_library().ok_or("there is no library for it beside the program")?;
-    let library = library.to_string_lossy().into_owned();
-    // Libraries read the environment when they are loaded: it is that of the processes to come.
-    let mut env = host.module(role.name(), None).env;
-    let own = role.environment(host.gpu.is_some()).iter();
-    env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    // Numpy's linear algebra would start threads, of which a fork has none.
-    env.push(("OPENBLAS_NUM_THREADS".to_owned(), "1".to_owned()));
-    let module = "warpwright_oracle.forkserver";
-    let device = if host.gpu.is_some() { "cuda" } else { "cpu" };
-    let args = ["-P", "-s", "-m", module, &library, role.name(), device].map(str::to_owned).into();
-    let warm = Warm { label: role.name().to_owned(), program: host.python.clone(), args, env };
-    ForkServer::start(&host.jail, &warm).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -181,9 +167,10 @@ mod tests {
     use super::*;
     use crate::device::facts::Device;
     use crate::judge::LocalJudge;
-    use crate::process::baseline::{Baseline, BaselineProcess, Starting, Tuned};
+    use crate::process::baseline::{BaselineProcess, Starting, Tuned};
     use crate::process::oracle::{INIT, LoadedOracle};
     use crate::testing::forking_judge;
+    use crate::timing::baseline::Baseline;
 
     /// What needs numpy has it, and what a role's libraries were told they were told.
     const SOURCE: &str = "

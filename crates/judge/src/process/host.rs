@@ -1,12 +1,12 @@
-//! Properties that the judge's processes share, and the differences between the three kinds.
+//! Properties that the judge's processes share.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpwright_jail::{Gpu, Jail, Limits, Spec};
+use warpwright_jail::{ForkServer, Gpu, Jail, Limits, Spec, Warm};
 
-use crate::device::device_arbiter::Purpose;
 use crate::process::forks::Forks;
+use crate::process::role::Role;
 
 /// Threads that torch uses on the host where it computes on a GPU.
 const HOST_THREADS: usize = 4;
@@ -61,6 +61,25 @@ impl Host {
         spec
     }
 
+    /// Starts a fork server for a role, and does not wait until it has imported what it must.
+    pub(crate) fn fork_server(&self, role: Role) -> Result<ForkServer, String> {
+        let library =
+            self.jail.fork_library().ok_or("there is no library for it beside the program")?;
+        let library = library.to_string_lossy().into_owned();
+        // Libraries read the environment when they are loaded: it is that of the processes to come.
+        let mut env = self.module(role.name(), None).env;
+        let own = role.environment(self.gpu.is_some()).iter();
+        env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        // Numpy's linear algebra would start threads, of which a fork has none.
+        env.push(("OPENBLAS_NUM_THREADS".to_owned(), "1".to_owned()));
+        let module = "warpwright_oracle.forkserver";
+        let device = if self.gpu.is_some() { "cuda" } else { "cpu" };
+        let args =
+            ["-P", "-s", "-m", module, &library, role.name(), device].map(str::to_owned).into();
+        let warm = Warm { label: role.name().to_owned(), program: self.python.clone(), args, env };
+        ForkServer::start(&self.jail, &warm).map_err(|error| error.to_string())
+    }
+
     /// Bounds that all share.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
@@ -102,54 +121,6 @@ pub(crate) struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.workers.lock().retain(|pid| *pid != self.pid);
-    }
-}
-
-/// Role of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Oracle,
-    Baseline,
-    Runner,
-}
-
-impl Role {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Oracle => "oracle",
-            Self::Baseline => "baseline",
-            Self::Runner => "runner",
-        }
-    }
-
-    /// Environment variables that torch and its libraries read when they are loaded.
-    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
-        match (self, gpu) {
-            // Memory that is given back to the system must be cleared by it when it is needed again,
-            // which takes longer than most that is computed there. Nobody times it: its threads leave
-            // the cores to others while they wait.
-            (Self::Oracle, false) => &[
-                ("MALLOC_MMAP_MAX_", "0"),
-                ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
-                ("OMP_WAIT_POLICY", "PASSIVE"),
-            ],
-            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
-            // Probing which vector instructions work starts torch a dozen times; the compiler tells
-            // soon enough.
-            (Self::Baseline, false) => {
-                &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
-            }
-            (Self::Oracle | Self::Runner, _) => &[],
-        }
-    }
-
-    /// Purpose for which the process holds the device after its start.
-    pub(crate) fn purpose(self) -> Purpose {
-        match self {
-            Self::Oracle => Purpose::Reference,
-            Self::Baseline => Purpose::Baselines,
-            Self::Runner => Purpose::Start,
-        }
     }
 }
 

@@ -4,12 +4,15 @@
 //! in its own part, and the arena of the one candidate that runs. On the cpu device untouched memory costs
 //! nothing, and nothing is divided.
 
-use crate::check::claims::Zone;
 use crate::check::dtype::Dtype;
+use crate::device::arena::{GRAIN, Zone};
 use crate::device::facts::DeviceFacts;
 use crate::error::JudgeError;
 use crate::process::wire::{Sizes, padded};
-use crate::process::worker::START_BYTES;
+
+/// The last bytes of an arena that a process is given at its start. No candidate has them: what the
+/// process allocates before it has a candidate lies there, while the rest may be another one's.
+pub(crate) const START_BYTES: u64 = 1 << 20;
 
 /// A part of the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +38,6 @@ pub(crate) enum Work {
 /// one window, which lie in memory of their own.
 const RUNNER: u64 = 24;
 const INPUTS: u64 = 12;
-
-/// Granularity of mappings of GPU memory, in bytes.
-pub(crate) const GRAIN: u64 = 2 << 20;
 
 impl Work {
     /// Percent that are handed out in parts; contexts of many processes take the rest.

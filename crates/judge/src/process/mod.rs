@@ -10,6 +10,7 @@ pub(crate) mod forks;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
+pub(crate) mod role;
 pub(crate) mod runner;
 pub(crate) mod runner_dirs;
 pub(crate) mod runner_pool;

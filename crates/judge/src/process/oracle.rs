@@ -11,7 +11,7 @@ use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
 use crate::admission::degenerate;
-use crate::admission::examination::Objection;
+use crate::admission::objection::Objection;
 use crate::check::dtype::Dtype;
 use crate::check::families::{Draw, Families};
 use crate::check::tolerance::{Tolerance, tolerance};
@@ -19,8 +19,9 @@ use crate::device::arena::Arena;
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
-use crate::process::host::{Grant, Host, Role};
+use crate::process::host::{Grant, Host};
 use crate::process::memory::Memory;
+use crate::process::role::Role;
 use crate::process::wire::{
     Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Said, Sets, Sizes,
     State,

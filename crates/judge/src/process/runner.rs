@@ -13,12 +13,11 @@ use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 use warpwright_record::inputs::InputFamily;
 
-use crate::check::claims::Zone;
 use crate::check::compare;
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
 use crate::check::named::{Named, Results, Sample};
-use crate::device::arena::{Arena, ArenaError, Move, Poison};
+use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;

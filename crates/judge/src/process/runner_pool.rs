@@ -23,13 +23,14 @@ use std::time::{Duration, Instant};
 
 use warpwright_jail::Killer;
 
-use crate::check::claims::Zone;
-use crate::device::arena::{Arena, ArenaError, CudaDevice};
+use crate::device::arena::{Arena, ArenaError, CudaArena, CudaDevice, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
-use crate::process::host::{Grant, Host, Role};
+use crate::process::host::{Grant, Host};
+use crate::process::memory::START_BYTES;
+use crate::process::role::Role;
 use crate::process::runner_dirs::{RunnerDir, RunnerDirs};
-use crate::process::worker::{START_BYTES, WALL, Worker};
+use crate::process::worker::{WALL, Worker};
 
 /// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
 /// where many sessions keep the host busy. More cost memory: each has a context of half a GiB.
@@ -241,7 +242,7 @@ impl Shared {
         }
         let bytes = self.means.arena_bytes + START_BYTES;
         let apart = self.means.apart.unwrap_or(Zone { offset: bytes, bytes: 0 });
-        let arena = Arc::new(Arena::Cuda(gpu.arena(bytes, apart)?));
+        let arena = Arc::new(Arena::Cuda(CudaArena::create(gpu, bytes, apart)?));
         *kept = Some(Arc::clone(&arena));
         Ok(arena)
     }

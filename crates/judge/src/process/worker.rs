@@ -13,7 +13,9 @@ use crate::device::arena::Arena;
 use crate::device::device_arbiter::{AccessMode, DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::{self, Channel, NoAnswer};
-use crate::process::host::{Grant, Host, Listed, Role};
+use crate::process::host::{Grant, Host, Listed};
+use crate::process::memory::START_BYTES;
+use crate::process::role::Role;
 
 mod window;
 
@@ -21,10 +23,6 @@ mod window;
 const CHANNEL_FD: i32 = 3;
 const ARENA_FD: i32 = 4;
 const SIGKILL: i32 = 9;
-
-/// The last bytes of an arena that a process is given at its start. No candidate has them: what the
-/// process allocates before it has a candidate lies there, while the rest may be another one's.
-pub(crate) const START_BYTES: u64 = 1 << 20;
 
 /// Longest a process may take to import torch, map its arena and answer.
 const START_PATIENCE: Duration = Duration::from_mins(2);
@@ -63,7 +61,9 @@ impl Worker {
         grant: &Grant<'_>,
     ) -> Result<Self, JudgeError> {
         let make = || Self::specification(host, role, arena, grant);
-        let (child, ours) = if let Some(forked) = host.forks.of(role).spawn(host, &make)? {
+        let (child, ours) = if let Some(forked) =
+            host.forks.of(role).spawn(&|role| host.fork_server(role), &make)?
+        {
             forked
         } else {
             let (spec, ours) = make()?;

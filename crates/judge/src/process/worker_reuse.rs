@@ -69,13 +69,15 @@ mod tests {
     use warpwright_task::Task;
 
     use super::*;
-    use crate::admission::examination::{Bar, Examination, Objection};
+    use crate::admission::examination::{Bar, Examination};
+    use crate::admission::objection::Objection;
     use crate::device::facts::Device;
     use crate::error::JudgeError;
-    use crate::process::baseline::{Baseline, Starting, Tuned};
+    use crate::process::baseline::{Starting, Tuned};
     use crate::process::oracle::INIT;
     use crate::session::pool::SessionPool;
     use crate::testing::{own_judge, shared_judge};
+    use crate::timing::baseline::Baseline;
 
     fn task(name: &str, weight: &str, forward: &str) -> Task {
         let source = format!(

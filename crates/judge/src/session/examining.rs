@@ -9,8 +9,9 @@ use warpwright_task::similarity::OpGraph;
 use super::TaskSession;
 use crate::admission::degenerate;
 use crate::admission::examination::{
-    Bar, Examination, Objection, TensorKind, disagree, object, object_to_draws, times,
+    Bar, Examination, TensorKind, disagree, object, object_to_draws, times,
 };
+use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;

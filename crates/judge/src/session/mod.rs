@@ -15,7 +15,7 @@ use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
 
 use crate::admission::degenerate;
-use crate::admission::examination::Objection;
+use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::layout::Layout;
 use crate::check::verify::look;

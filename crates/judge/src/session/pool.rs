@@ -20,7 +20,8 @@ use warpwright_record::verdict::{COPY_CAVEAT, PhaseSeconds, Stage, Verdict};
 use warpwright_task::similarity::OpGraph;
 use warpwright_task::{Mode, Task};
 
-use crate::admission::examination::{Bar, Examination, Objection};
+use crate::admission::examination::{Bar, Examination};
+use crate::admission::objection::Objection;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::process::memory::{Memory, Work};

@@ -6,7 +6,8 @@ use warpwright_task::Task;
 use super::TaskSession;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
-use crate::process::baseline::{Baseline, BaselineProcess, Tuned};
+use crate::process::baseline::{BaselineProcess, Tuned};
+use crate::timing::baseline::Baseline;
 use crate::timing::baseline_set::{Baselines, Terms};
 
 impl TaskSession<'_> {

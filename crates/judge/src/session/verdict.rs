@@ -12,8 +12,7 @@ use warpwright_record::verdict::{
 };
 use warpwright_task::Task;
 
-use crate::admission::degenerate;
-use crate::admission::examination::Objection;
+use crate::admission::objection::{self, Objection};
 use crate::check::verify::Looked;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
@@ -142,7 +141,7 @@ pub(crate) fn verdict(
     let reward = Reward::of(verified, &found.speedup);
     let mut reward = if known.capped { reward.capped() } else { reward };
     if !known.degenerate.is_empty() {
-        let reasons = degenerate::told(&known.degenerate);
+        let reasons = objection::told(&known.degenerate);
         let caveat = format!("the task is degenerate, and nothing is earned on it: {reasons}");
         found.caveats.insert(0, caveat);
         if verified {

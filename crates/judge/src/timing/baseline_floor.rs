@@ -14,8 +14,7 @@
 
 use std::collections::VecDeque;
 
-use crate::timing::measure::LEAST;
-use crate::timing::stats;
+use crate::timing::stats::{self, LEAST};
 
 /// What a window counts as at most, as a multiple of the floor: less than the 5 % at which
 /// rewards change, more than undisturbed windows vary by.

@@ -9,9 +9,10 @@ use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
-use crate::process::baseline::{Baseline, BaselineProcess, Tuned};
+use crate::process::baseline::{BaselineProcess, Tuned};
 use crate::process::memory::Memory;
 use crate::process::wire::Opened;
+use crate::timing::baseline::Baseline;
 use crate::timing::measure::{Plan, Ready};
 use crate::timing::windows;
 

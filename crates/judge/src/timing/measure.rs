@@ -19,12 +19,13 @@ use warpwright_record::verdict::{Speedup, Times};
 use crate::check::families::Draw;
 use crate::device::facts::Device;
 use crate::error::JudgeError;
-use crate::process::baseline::{Baseline, BaselineProcess, Look};
+use crate::process::baseline::{BaselineProcess, Look};
 use crate::process::oracle::Oracle;
 use crate::process::runner::{Played, Runner, Trouble};
+use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
 use crate::timing::sequential::{Interim, Schedule};
-use crate::timing::stats;
+use crate::timing::stats::{self, LEAST};
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +91,6 @@ impl Plan {
 pub(crate) const BUSY_ROUNDS: usize = 21;
 /// How many times longer than elsewhere measuring may take there.
 const BUSY_TIME: u32 = 3;
-
-/// Fewest seconds that count as a call's time: no call through torch takes less.
-pub(crate) const LEAST: f64 = 1e-7;
 
 /// What of a window's constant part may not be the same in two processes on a GPU, in seconds: how soon the
 /// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms

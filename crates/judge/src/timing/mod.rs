@@ -2,6 +2,7 @@
 //! device.
 
 pub(crate) mod alone;
+pub(crate) mod baseline;
 pub(crate) mod baseline_floor;
 pub(crate) mod baseline_set;
 pub(crate) mod calibrate;

@@ -2,6 +2,9 @@
 
 use warpwright_record::interval::Interval;
 
+/// Fewest seconds that count as a call's time: no call through torch takes less.
+pub(crate) const LEAST: f64 = 1e-7;
+
 /// Median with a 95 % interval from order statistics (the sign test turned round): with `n`
 /// samples, ranks `k` and `n + 1 - k` cover the median with probability
 /// `1 - 2 * P(Binomial(n, 1/2) < k)`. `None` for fewer than six samples, where no two ranks reach

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::error::JudgeError;
-use crate::process::baseline::{Baseline, BaselineProcess};
+use crate::process::baseline::BaselineProcess;
+use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::History;
-use crate::timing::measure::{LEAST, Plan, Ready, cycle, per_call};
-use crate::timing::stats;
+use crate::timing::measure::{Plan, Ready, cycle, per_call};
+use crate::timing::stats::{self, LEAST};
 
 /// Fewest seconds that a call's time counts as by windows of a single call: what these vary by.
 const LEAST_ALONE: f64 = 1e-5;

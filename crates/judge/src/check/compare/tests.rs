@@ -1,8 +1,7 @@
 use super::*;
-use crate::check::claims::Zone;
 use crate::check::dtype::Dtype;
 use crate::check::tolerance::Steps;
-use crate::device::arena::HostArena;
+use crate::device::arena::{HostArena, Zone};
 use std::io::{Seek, SeekFrom, Write};
 
 fn arena(bytes: &[u8]) -> Arena {
@@ -114,12 +113,13 @@ fn parallel_chunks_cover_every_element_once_in_order() {
 /// come to the same; and a tensor that its kernels must not touch is left to this process.
 #[test]
 fn gpu_and_host_comparisons_agree() {
-    use crate::device::arena::CudaDevice;
+    use crate::device::arena::{CudaArena, CudaDevice};
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
     let gpu = std::sync::Arc::new(CudaDevice::open(0).unwrap());
-    let [mine, truths] = [(); 2]
-        .map(|()| Arena::Cuda(gpu.arena(4 << 20, Zone { offset: 4 << 20, bytes: 0 }).unwrap()));
+    let [mine, truths] = [(); 2].map(|()| {
+        Arena::Cuda(CudaArena::create(&gpu, 4 << 20, Zone { offset: 4 << 20, bytes: 0 }).unwrap())
+    });
     let write = |arena: &Arena, offset, bytes: &[u8]| match arena {
         Arena::Cuda(arena) => arena.write(offset, bytes).unwrap(),
         Arena::Host(_) => unreachable!(),

@@ -4,7 +4,8 @@ use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use super::ArenaError;
-use super::cuda::{CudaArena, CudaDevice};
+use super::cuda::CudaDevice;
+use super::cuda_arena::CudaArena;
 use super::driver::{Driver, check};
 
 const PTX: &str = include_str!("../../../native/compare.ptx");

@@ -4,10 +4,12 @@
 //! borrows it maps the same bytes; no message of that process changes which bytes the judge reads.
 
 mod cuda;
+mod cuda_arena;
 mod driver;
 mod host;
 mod kept;
 mod kernels;
+mod zone;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -15,12 +17,12 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use thiserror::Error;
 
-use crate::check::claims::Zone;
-
-pub(crate) use cuda::CudaDevice;
+pub(crate) use cuda::{CudaDevice, GRAIN};
+pub(crate) use cuda_arena::CudaArena;
 pub(crate) use host::HostArena;
 pub(crate) use kept::KeptArenas;
 pub(crate) use kernels::{Rule, Tensor, Told};
+pub(crate) use zone::Zone;
 
 /// What memory is overwritten with before anybody may write results there: four bytes, repeated.
 ///
@@ -80,7 +82,7 @@ pub(crate) enum Arena {
     /// A memory file.
     Host(HostArena),
     /// Exported device memory.
-    Cuda(cuda::CudaArena),
+    Cuda(CudaArena),
 }
 
 /// Bytes of one arena that are to be in another.

@@ -8,7 +8,7 @@ use warpwright_jail::FreezeError;
 
 use super::{Worker, answered, with_nonce};
 use crate::process::channel::NoAnswer;
-use crate::process::host::Role;
+use crate::process::role::Role;
 
 /// How long the threads of a process on a GPU, some thirty on two cores, take to go on once it is thawed:
 /// waited for before the clock starts.

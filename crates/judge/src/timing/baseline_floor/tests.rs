@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use warpwright_record::interval::Interval;
 
 use super::*;
-use crate::process::baseline::Baseline;
+use crate::timing::baseline::Baseline;
 use crate::timing::measure::{
     BUSY_ROUNDS, Levels, Ready, Rounds, Summary, Windows, remember, summarise,
 };

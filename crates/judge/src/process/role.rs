@@ -1,0 +1,51 @@
+//! The three kinds of process, and the differences between them.
+
+use crate::device::device_arbiter::Purpose;
+
+/// Role of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Oracle,
+    Baseline,
+    Runner,
+}
+
+impl Role {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Oracle => "oracle",
+            Self::Baseline => "baseline",
+            Self::Runner => "runner",
+        }
+    }
+
+    /// Environment variables that torch and its libraries read when they are loaded.
+    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
+        match (self, gpu) {
+            // Memory that is given back to the system must be cleared by it when it is needed again,
+            // which takes longer than most that is computed there. Nobody times it: its threads leave
+            // the cores to others while they wait.
+            (Self::Oracle, false) => &[
+                ("MALLOC_MMAP_MAX_", "0"),
+                ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
+                ("OMP_WAIT_POLICY", "PASSIVE"),
+            ],
+            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
+            // Probing which vector instructions work starts torch a dozen times; the compiler tells
+            // soon enough.
+            (Self::Baseline, false) => {
+                &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
+            }
+            (Self::Oracle | Self::Runner, _) => &[],
+        }
+    }
+
+    /// Purpose for which the process holds the device after its start.
+    pub(crate) fn purpose(self) -> Purpose {
+        match self {
+            Self::Oracle => Purpose::Reference,
+            Self::Baseline => Purpose::Baselines,
+            Self::Runner => Purpose::Start,
+        }
+    }
+}
