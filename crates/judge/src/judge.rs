@@ -14,11 +14,12 @@ use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
 use crate::admission::degenerate::Degenerate;
-use crate::device::arena::{Arena, ArenaError, CudaArena, CudaDevice, HostArena, KeptArenas, Zone};
-use crate::device::cores;
+use crate::device::arena::{Arena, ArenaError, KeptArenas};
+use crate::device::backend::DeviceBackend;
 use crate::device::device_arbiter::{DeviceArbiter, Neighbour, Purpose, Used};
 use crate::device::facts::{Device, DeviceFacts, host_facts};
 use crate::device::health::{Cores, Health, Watch};
+use crate::device::{self, cores};
 use crate::error::JudgeError;
 use crate::process::arena_allocator;
 use crate::process::baseline::{BaselineProcess, EarlyBaseline, Starting};
@@ -75,16 +76,12 @@ pub struct JudgeConfig {
 /// Part of the host's memory that may be kept for runners to come.
 const KEPT: u64 = 8;
 
-/// Cores kept for what is timed on a GPU: one for the process, one for its driver's threads.
-const TIMING_CORES: usize = 2;
-
 /// A judge on this machine.
 pub struct LocalJudge {
     pub(crate) config: JudgeConfig,
     pub(crate) host: Arc<Host>,
     pub(crate) builder: Builder,
-    pub(crate) facts: DeviceFacts,
-    pub(crate) gpu: Option<Arc<CudaDevice>>,
+    pub(crate) device: Arc<dyn DeviceBackend>,
     isolation: JailIsolation,
     pub(crate) arbiter: Arc<DeviceArbiter>,
     pub(crate) runner_pool: RunnerPool,
@@ -119,36 +116,14 @@ impl LocalJudge {
         fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
         // A folder that is there may still be somebody else's, read-only or full.
         tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
+        let unopened = device::find(config.device);
         let embedded = embedded::write(&config.cache).map_err(unwritable)?;
         let library =
-            arena_allocator::library(&jail, &toolchain, config.device, &embedded, &config.cache)?;
-        let (gpu, facts) = match config.device {
-            Device::Cpu => (None, host_facts()),
-            Device::Cuda(ordinal) => {
-                let gpu = CudaDevice::open(ordinal).map_err(|e| JudgeError::Setup {
-                    message: format!(
-                        "{config_device} cannot be used: {e}",
-                        config_device = config.device
-                    ),
-                    hint: Some("`--device cpu` needs no GPU".to_owned()),
-                })?;
-                let state = gpu.state()?;
-                let facts = DeviceFacts {
-                    hardware: state.name,
-                    arch: Some(state.arch),
-                    processors: state.processors,
-                    cache_bytes: state.l2_bytes,
-                    shared_bytes_per_block: state.shared_per_block,
-                    driver: state.driver,
-                    memory_bytes: state.free_bytes,
-                };
-                (Some(Arc::new(gpu)), facts)
-            }
-        };
-        let identity = gpu.as_ref().map(|gpu| gpu.identity()).transpose()?;
-        let health = identity.as_deref().map_or(Health::Host, Health::of_gpu);
-        // Launching is a processor's work: a busy one makes short kernels look slow.
-        let cores = if gpu.is_some() { cores::reserve(TIMING_CORES) } else { Vec::new() };
+            arena_allocator::library(&jail, &toolchain, &*unopened, &embedded, &config.cache)?;
+        let device = unopened.open()?;
+        let facts = device.facts();
+        let health = device.health();
+        let cores = device.reserve_cores();
         let cache = config.cache.join("build");
         let builder = Builder::new(Arc::clone(&jail), toolchain, Settings::default(), &cache)
             .map_err(|e| JudgeError::infrastructure("open the build cache", e))?;
@@ -157,23 +132,17 @@ impl LocalJudge {
             python: config.python.clone(),
             package: embedded.python,
             library,
-            node: identity.as_deref().and_then(crate::device::health::node),
-            gpu: identity,
+            device: Arc::clone(&device),
             workers: Arc::default(),
             forks: Forks::default(),
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
-        let arbiter = Arc::new(if gpu.is_some() {
-            DeviceArbiter::of_gpu()
-        } else {
-            DeviceArbiter::default()
-        });
+        let arbiter = Arc::new(device.arbiter());
         let runner_pool = RunnerPool::new(Means {
             host: Arc::clone(&host),
             arbiter: Arc::clone(&arbiter),
-            gpu: gpu.clone(),
-            arena_bytes: Memory::all(&facts, Work::Judging).runner(),
-            apart: Memory::all(&facts, Work::Judging).apart(),
+            arena_bytes: Memory::all(facts, Work::Judging).runner(),
+            apart: Memory::all(facts, Work::Judging).apart(),
             cache: config.cache.clone(),
         });
         let known = calibrate::load(&config.cache, &config.device.to_string(), &facts.hardware);
@@ -181,8 +150,7 @@ impl LocalJudge {
             config,
             host,
             builder,
-            facts,
-            gpu,
+            device,
             isolation,
             arbiter,
             runner_pool,
@@ -224,7 +192,17 @@ impl LocalJudge {
 
     /// Facts of the device.
     pub fn facts(&self) -> &DeviceFacts {
-        &self.facts
+        self.device.facts()
+    }
+
+    /// Whether candidates run apart from the host's cores, where calls are far shorter.
+    pub fn is_accelerator(&self) -> bool {
+        self.device.is_accelerator()
+    }
+
+    /// Whether other tasks may be opened, compiled and checked while a candidate is timed.
+    pub fn times_while_others_work(&self) -> bool {
+        self.device.times_while_others_work()
     }
 
     /// Opens a session for one task, with all of the device's memory: loads the reference and checks that
@@ -234,7 +212,7 @@ impl LocalJudge {
             self,
             task,
             Begun::to_verify(self, task)?,
-            Memory::all(&self.facts, Work::Judging),
+            Memory::all(self.device.facts(), Work::Judging),
         )
     }
 
@@ -251,8 +229,8 @@ impl LocalJudge {
         if let Some(known) = known() {
             return Ok(known);
         }
-        let bytes = if self.config.device.is_cuda() { 1 << 30 } else { 256 << 20 };
-        let bytes = bytes.min(self.facts.memory_bytes / 8);
+        let facts = self.device.facts();
+        let bytes = self.device.ceiling_bytes().min(facts.memory_bytes / 8);
         let mut process = self.baseline_process(3 * bytes)?;
         let _alone = self.arbiter.alone(Purpose::Ceilings);
         // Somebody may have measured them while this one waited.
@@ -264,8 +242,8 @@ impl LocalJudge {
             &mut process,
             &self.config.cache,
             &device,
-            &self.facts.hardware,
-            bytes,
+            &facts.hardware,
+            (bytes, self.device.ceiling_copies()),
         )
         .map_err(|e| self.explain(JudgeError::infrastructure("calibrate the device", e)))?;
         *lock(&self.calibration) = Some(measured.clone());
@@ -293,8 +271,7 @@ impl LocalJudge {
         let reason = match &error {
             JudgeError::DeviceLost { reason, .. } => Some(reason.clone()),
             JudgeError::Reference { .. } | JudgeError::Infrastructure { .. } => {
-                let probed = self.gpu.as_ref().map(|gpu| gpu.probe());
-                probed.and_then(Result::err).filter(|e| e.lost).map(|e| e.to_string())
+                self.device.probe().err().filter(|e| e.lost).map(|e| e.to_string())
             }
             _ => None,
         };
@@ -339,7 +316,7 @@ impl LocalJudge {
         let (host, arbiter) = (Arc::clone(&self.host), Arc::clone(&self.arbiter));
         let settings = (self.config.profile, self.config.seed);
         let compiled: Vec<_> = self.wanted().into_iter().filter(|which| which.is_early()).collect();
-        let meta_compiled = self.config.device.is_cuda().then(|| (task.clone(), compiled));
+        let meta_compiled = self.device.has_spare_cores().then(|| (task.clone(), compiled));
         EarlyBaseline::begin(move |starting| {
             let mut process = BaselineProcess::start(&host, &cache, None, &arbiter, starting)?;
             if let Some((task, compiled)) = meta_compiled {
@@ -355,11 +332,10 @@ impl LocalJudge {
         process: &mut BaselineProcess,
         arena_bytes: u64,
     ) -> Result<(), JudgeError> {
-        if self.config.device.is_cuda() {
-            return Ok(());
+        match self.device.baselines_arena(arena_bytes) {
+            Some(arena) => process.adopt(arena?, &self.arbiter),
+            None => Ok(()),
         }
-        let arena = HostArena::create(arena_bytes.min(self.facts.memory_bytes / 5))?;
-        process.adopt(Arena::Host(arena), &self.arbiter)
     }
 
     fn compile_cache(&self) -> Result<PathBuf, JudgeError> {
@@ -401,7 +377,7 @@ impl LocalJudge {
         instrument: Instrument,
     ) -> Result<Outcome, JudgeError> {
         // On the cpu device compilers would disturb what is timed.
-        let _shared = (!self.config.device.is_cuda()).then(|| self.arbiter.share(Purpose::Host));
+        let _shared = self.device.share_for_host_work(&self.arbiter, Purpose::Host);
         let reference = Some(task.source.clone());
         let request = Request { reference, instrument, ..Request::default() };
         let built = self.builder.build_with(candidate, &self.target(), &request);
@@ -410,12 +386,7 @@ impl LocalJudge {
 
     /// Memory the judge creates for a process of a task on this device.
     pub(crate) fn arena(&self, task: &Task, bytes: u64) -> Result<Arena, JudgeError> {
-        let made = match &self.gpu {
-            Some(gpu) => {
-                CudaArena::create(gpu, bytes, Zone { offset: bytes, bytes: 0 }).map(Arena::Cuda)
-            }
-            None => HostArena::create(bytes).map(Arena::Host),
-        };
+        let made = self.device.arena(bytes);
         made.map_err(|error| no_arena(task, error))
     }
 
@@ -428,12 +399,14 @@ impl LocalJudge {
         bytes: u64,
         timed: bool,
     ) -> Result<Arc<Arena>, JudgeError> {
-        let made = if let Some(gpu) = &self.gpu {
-            self.runner_pool.gpu_arena(gpu)
-        } else {
-            // Writing all of it would disturb a measured window.
-            let _shared = self.arbiter.share(Purpose::Host);
-            self.kept.take(bytes, timed).map(Arc::new)
+        let made = match self.runner_pool.common_arena() {
+            Ok(None) => {
+                // Writing all of it would disturb a measured window.
+                let _shared = self.arbiter.share(Purpose::Host);
+                self.kept.take(bytes, timed).map(Arc::new)
+            }
+            Ok(Some(arena)) => Ok(arena),
+            Err(error) => Err(error),
         };
         made.map_err(|error| no_arena(task, error))
     }
@@ -446,15 +419,12 @@ impl LocalJudge {
     }
 
     pub(crate) fn target(&self) -> Target {
-        match &self.facts.arch {
-            Some(arch) => Target::Cuda { arch: arch.clone() },
-            None => Target::Cpu,
-        }
+        self.device.target()
     }
 
     pub(crate) fn wanted(&self) -> Vec<Baseline> {
         let mut wanted = vec![Baseline::Eager, Baseline::Compile];
-        if self.config.device.is_cuda() && self.config.baselines != BaselineSet::Plain {
+        if self.device.has_compile_modes() && self.config.baselines != BaselineSet::Plain {
             wanted.push(Baseline::ReduceOverhead);
             if self.config.baselines == BaselineSet::All {
                 wanted.push(Baseline::MaxAutotune);
@@ -464,15 +434,14 @@ impl LocalJudge {
     }
 
     pub(crate) fn fingerprint(&self, torch: &str, python: &str) -> Fingerprint {
-        let cuda = self.config.device.is_cuda();
         let tools = self.toolchain().describe();
-        let compiler = tools.iter().find(|line| line.starts_with("nvcc") == cuda);
+        let compiler = tools.iter().find(|line| self.device.is_compiler(line));
         let known = lock(&self.calibration);
         Fingerprint {
             device: self.config.device.to_string(),
-            hardware: self.facts.hardware.clone(),
+            hardware: self.device.facts().hardware.clone(),
             cores: cores::all() as u32,
-            driver: self.facts.driver.clone(),
+            driver: self.device.facts().driver.clone(),
             compiler: compiler.cloned().unwrap_or_default(),
             torch: torch.to_owned(),
             python: python.to_owned(),

@@ -1,10 +1,26 @@
-//! The device that candidates run on: its facts, its memory, who holds it and whether it is fit for timing.
-//! Uses no other room but the judge's errors.
+//! The device that candidates run on: what is specific to its kind, its memory, who holds it and whether it is
+//! fit for timing. Uses no other room but the judge's errors and the plan of windows.
 
 pub(crate) mod arena;
+pub(crate) mod backend;
 pub(crate) mod cores;
+pub(crate) mod cpu;
 pub(crate) mod device_arbiter;
 pub(crate) mod facts;
+pub(crate) mod gpu;
 pub(crate) mod health;
 #[cfg(test)]
 mod holding;
+
+use self::backend::UnopenedDevice;
+use self::cpu::UnopenedCpu;
+use self::facts::Device;
+use self::gpu::UnopenedGpu;
+
+/// The device of this name, before anything of it is used.
+pub(crate) fn find(device: Device) -> Box<dyn UnopenedDevice> {
+    match device {
+        Device::Cpu => Box::new(UnopenedCpu),
+        Device::Cuda(ordinal) => Box::new(UnopenedGpu { ordinal }),
+    }
+}

@@ -7,7 +7,7 @@ use fs_err as fs;
 use warpwright_build::Toolchain;
 use warpwright_jail::{Jail, Limits, Outcome, Spec};
 
-use crate::device::facts::Device;
+use crate::device::backend::UnopenedDevice;
 use crate::error::JudgeError;
 use crate::process::embedded::Embedded;
 
@@ -15,7 +15,7 @@ use crate::process::embedded::Embedded;
 pub(crate) fn library(
     jail: &Jail,
     toolchain: &Toolchain,
-    device: Device,
+    device: &dyn UnopenedDevice,
     embedded: &Embedded,
     cache: &Path,
 ) -> Result<PathBuf, JudgeError> {
@@ -28,7 +28,7 @@ pub(crate) fn library(
     let torch = toolchain.torch.as_ref();
     let torch =
         torch.ok_or_else(|| setup("the Python environment has no torch", "run `make setup`"))?;
-    let kind = if device.is_cuda() { "cuda" } else { "cpu" };
+    let kind = device.allocator();
     let key =
         blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());
     let folder = cache.join("native");
@@ -43,7 +43,7 @@ pub(crate) fn library(
         .tempdir_in(&folder)
         .map_err(|e| JudgeError::infrastructure("create the cache", e))?;
     let built = work.path().join("arena.so");
-    let mut spec = Spec::new(&cxx.path)
+    let spec = Spec::new(&cxx.path)
         .label("arena library")
         .args(["-O2", "-std=c++17", "-fPIC", "-shared", "-o", &built.to_string_lossy()])
         .arg(embedded.native.join(format!("arena_{kind}.cpp")).to_string_lossy())
@@ -51,18 +51,7 @@ pub(crate) fn library(
         .with_system()
         .read_only(&embedded.native)
         .read_write(work.path());
-    if device.is_cuda() {
-        let nvcc = toolchain.nvcc.as_ref();
-        let nvcc = nvcc
-            .ok_or_else(|| setup("no CUDA toolkit found", "run `make setup`, or install CUDA"))?;
-        spec = spec.arg(format!("-I{}", nvcc.root.join("include").display())).read_only(&nvcc.root);
-    } else {
-        spec = spec
-            .arg(format!("-I{}", torch.root.join("include").display()))
-            .arg(format!("-L{}", torch.root.join("lib").display()))
-            .arg("-lc10")
-            .read_only(&torch.root);
-    }
+    let spec = device.link_allocator(spec, toolchain, &torch.root)?;
     let done =
         jail.run(spec).map_err(|e| JudgeError::infrastructure("build the arena library", e))?;
     if done.outcome != Outcome::Exited(0) {

@@ -121,7 +121,7 @@ impl BaselineProcess {
         let read = artifact.into_iter().collect();
         let grant = Grant { read, write: vec![cache], env, ..Grant::default() };
         // On the cpu device importing compilers would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| arbiter.share(Purpose::Start));
+        let _shared = host.device.share_for_host_work(arbiter, Purpose::Start);
         let worker = Worker::spawn(host, Role::Baseline, None, &grant)?;
         starting.register(worker.killer()?)?;
         let worker = worker.up(arbiter)?;

@@ -3,13 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use warpwright_jail::{ForkServer, Gpu, Jail, Limits, Spec, Warm};
+use warpwright_jail::{ForkServer, Jail, Limits, Spec, Warm};
 
+use crate::device::backend::DeviceBackend;
 use crate::process::forks::Forks;
 use crate::process::role::Role;
-
-/// Threads that torch uses on the host where it computes on a GPU.
-const HOST_THREADS: usize = 4;
 
 /// State that every process of this judge needs.
 pub(crate) struct Host {
@@ -17,10 +15,7 @@ pub(crate) struct Host {
     pub(crate) python: PathBuf,
     pub(crate) package: PathBuf,
     pub(crate) library: PathBuf,
-    /// Identity of the GPU, if it is one.
-    pub(crate) gpu: Option<String>,
-    /// Number of its node in `/dev`, if that is known: processes see no other's.
-    pub(crate) node: Option<u32>,
+    pub(crate) device: Arc<dyn DeviceBackend>,
     /// The processes that were started and have not ended.
     pub(crate) workers: Arc<Workers>,
     /// The parents of processes that are forks.
@@ -33,7 +28,7 @@ impl Host {
     /// A module of the package in a jail of its own, alone or under a program that starts Python:
     /// what is the same for all. A process on a GPU sees that one only, as its first.
     pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {
-        let device = if self.gpu.is_some() { "cuda:0" } else { "cpu" };
+        let device = self.device.torch_name();
         let mut spec = match under {
             Some((program, arguments)) => Spec::new(program)
                 .args(arguments.iter().map(String::as_str))
@@ -49,16 +44,7 @@ impl Host {
             .with_system()
             .with_python(&self.python)
             .read_only(&self.package);
-        if let Some(gpu) = &self.gpu {
-            // Torch's threads wait by spinning, on every core there is; on a GPU host they have
-            // little to do.
-            let threads = HOST_THREADS.to_string();
-            spec = spec
-                .gpu(self.node.map_or(Gpu::All, Gpu::One))
-                .env("CUDA_VISIBLE_DEVICES", gpu)
-                .env("OMP_NUM_THREADS", threads);
-        }
-        spec
+        self.device.equip(spec)
     }
 
     /// Starts a fork server for a role, and does not wait until it has imported what it must.
@@ -68,12 +54,12 @@ impl Host {
         let library = library.to_string_lossy().into_owned();
         // Libraries read the environment when they are loaded: it is that of the processes to come.
         let mut env = self.module(role.name(), None).env;
-        let own = role.environment(self.gpu.is_some()).iter();
+        let own = role.environment(self.device.uses_host_cores()).iter();
         env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         // Numpy's linear algebra would start threads, of which a fork has none.
         env.push(("OPENBLAS_NUM_THREADS".to_owned(), "1".to_owned()));
         let module = "warpwright_oracle.forkserver";
-        let device = if self.gpu.is_some() { "cuda" } else { "cpu" };
+        let device = self.device.kind();
         let args =
             ["-P", "-s", "-m", module, &library, role.name(), device].map(str::to_owned).into();
         let warm = Warm { label: role.name().to_owned(), program: self.python.clone(), args, env };

@@ -20,7 +20,7 @@ pub(crate) struct Memory {
     /// Of the whole device.
     device: u64,
     bytes: u64,
-    cuda: bool,
+    divided: bool,
     all: bool,
     work: Work,
 }
@@ -83,7 +83,7 @@ impl Memory {
         Self {
             device: facts.memory_bytes,
             bytes: facts.memory_bytes,
-            cuda: facts.arch.is_some(),
+            divided: facts.arch.is_some(),
             all: true,
             work,
         }
@@ -93,7 +93,7 @@ impl Memory {
     pub(crate) fn part(facts: &DeviceFacts, work: Work, units: usize, of: usize) -> Self {
         let (units, of) = (units.max(1) as u64, of.max(1) as u64);
         let all = Self::all(facts, work);
-        if units >= of || !all.cuda {
+        if units >= of || !all.divided {
             return all;
         }
         Self { bytes: all.bytes / 100 * work.handed_out() / of * units, all: false, ..all }
@@ -106,7 +106,7 @@ impl Memory {
 
     /// Bytes of the oracle's arena.
     pub(crate) fn arena(self, sizes: &Sizes) -> u64 {
-        arena_bytes(sizes, self.cuda)
+        arena_bytes(sizes, self.divided)
     }
 
     /// Bytes in all.
@@ -121,7 +121,7 @@ impl Memory {
 
     /// Largest arena of a runner, bytes.
     pub(crate) fn runner(self) -> u64 {
-        if self.cuda { self.device / 100 * RUNNER } else { (self.bytes / 4).min(6 << 30) }
+        if self.divided { self.device / 100 * RUNNER } else { (self.bytes / 4).min(6 << 30) }
     }
 
     /// Where the inputs of a window lie on a GPU, as offsets from the start of the candidate's arena:
@@ -129,13 +129,13 @@ impl Memory {
     pub(crate) fn apart(self) -> Option<Zone> {
         let offset = (self.runner() + START_BYTES).next_multiple_of(GRAIN);
         let bytes = self.device / 100 * INPUTS / GRAIN * GRAIN;
-        self.cuda.then_some(Zone { offset, bytes })
+        self.divided.then_some(Zone { offset, bytes })
     }
 
     /// How torch in the oracle and in the baseline divide it; no bounds where the session has
     /// everything, or where memory is not divided.
     pub(crate) fn shares(self, sizes: Option<&Sizes>) -> Option<Shares> {
-        if !self.cuda || self.all {
+        if !self.divided || self.all {
             return None;
         }
         let Some(Needs { arena, oracle, baseline }) = sizes.map(Needs::of) else {
@@ -153,7 +153,7 @@ impl Memory {
     /// What the staged inputs of the baselines may take, bytes; on the cpu device as much again what
     /// the results of a window take.
     pub(crate) fn staged(self) -> u64 {
-        match (self.cuda, self.all) {
+        match (self.divided, self.all) {
             (false, _) => self.bytes / 10,
             (true, true) => self.bytes / 20,
             (true, false) => self.bytes / 100 * self.work.torch() / 4,
@@ -181,7 +181,7 @@ impl Memory {
     /// would.
     pub(crate) fn is_short(self, sizes: &Sizes) -> bool {
         let most = self.device / 100 * self.work.handed_out();
-        self.cuda && self.all && Self::needed(sizes, self.work) > most
+        self.divided && self.all && Self::needed(sizes, self.work) > most
     }
 
     /// Bytes of a part that would do for this task.
@@ -217,8 +217,8 @@ const SETS: u64 = 256;
 const SETS_BYTES: u64 = 256 << 20;
 
 /// Bytes of the oracle's arena: what one question needs, and on a GPU what many sets of inputs do.
-fn arena_bytes(sizes: &Sizes, cuda: bool) -> u64 {
-    let sets = if cuda { (SETS * sizes.inputs.padded_bytes()).min(SETS_BYTES) } else { 0 };
+fn arena_bytes(sizes: &Sizes, divided: bool) -> u64 {
+    let sets = if divided { (SETS * sizes.inputs.padded_bytes()).min(SETS_BYTES) } else { 0 };
     question_bytes(sizes).max(sets)
 }
 

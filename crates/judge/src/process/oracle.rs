@@ -106,7 +106,7 @@ impl LoadedOracle {
         arbiter: &DeviceArbiter,
     ) -> Result<Self, JudgeError> {
         // On the cpu device loading it would disturb what is timed; a GPU it asks for itself.
-        let _shared = host.gpu.is_none().then(|| arbiter.share(Purpose::Reference));
+        let _shared = host.device.share_for_host_work(arbiter, Purpose::Reference);
         let load = json!({
             "do": "load",
             "source": task.source,

@@ -19,21 +19,22 @@ impl Role {
         }
     }
 
-    /// Environment variables that torch and its libraries read when they are loaded.
-    pub(crate) fn environment(self, gpu: bool) -> &'static [(&'static str, &'static str)] {
-        match (self, gpu) {
+    /// Environment variables that torch and its libraries read when they are loaded. `on_host`:
+    /// whether they compute on the host's cores.
+    pub(crate) fn environment(self, on_host: bool) -> &'static [(&'static str, &'static str)] {
+        match (self, on_host) {
             // Memory that is given back to the system must be cleared by it when it is needed again,
             // which takes longer than most that is computed there. Nobody times it: its threads leave
             // the cores to others while they wait.
-            (Self::Oracle, false) => &[
+            (Self::Oracle, true) => &[
                 ("MALLOC_MMAP_MAX_", "0"),
                 ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
                 ("OMP_WAIT_POLICY", "PASSIVE"),
             ],
-            (Self::Baseline, true) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
+            (Self::Baseline, false) => &[("TORCHINDUCTOR_COMPILE_THREADS", "1")],
             // Probing which vector instructions work starts torch a dozen times; the compiler tells
             // soon enough.
-            (Self::Baseline, false) => {
+            (Self::Baseline, true) => {
                 &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
             }
             (Self::Oracle | Self::Runner, _) => &[],

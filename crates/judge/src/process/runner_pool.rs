@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use warpwright_jail::Killer;
 
-use crate::device::arena::{Arena, ArenaError, CudaArena, CudaDevice, Zone};
+use crate::device::arena::{Arena, ArenaError, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::host::{Grant, Host};
@@ -32,15 +32,6 @@ use crate::process::role::Role;
 use crate::process::runner_dirs::{RunnerDir, RunnerDirs};
 use crate::process::worker::{WALL, Worker};
 
-/// Runners kept ready on a GPU: a candidate has the device for half a second, starting takes up to ten
-/// where many sessions keep the host busy. More cost memory: each has a context of half a GiB.
-const ON_GPU: usize = 4;
-/// The same where a candidate's memory is at least [`LARGE`]: there is more beside it, too.
-const ON_LARGE_GPU: usize = 6;
-/// Bytes.
-const LARGE: u64 = 27 << 30;
-/// Runners kept ready on the cpu device, where candidates are judged one or two at a time.
-const ON_CPU: usize = 1;
 /// Host memory that a runner may use beside its arena, bytes.
 const BESIDE_ARENA: u64 = 4 << 30;
 /// Longest a runner waits: the rest of its life must be enough for any candidate.
@@ -56,9 +47,7 @@ pub(crate) struct RunnerPool {
 pub(crate) struct Means {
     pub(crate) host: Arc<Host>,
     pub(crate) arbiter: Arc<DeviceArbiter>,
-    /// The GPU; `None` on the cpu device.
-    pub(crate) gpu: Option<Arc<CudaDevice>>,
-    /// Bytes of the largest arena that a runner can be given; on a GPU all get this one.
+    /// Bytes of the largest arena that a runner can be given, or of the one that all get.
     pub(crate) arena_bytes: u64,
     /// Where the inputs of a window lie on a GPU.
     pub(crate) apart: Option<Zone>,
@@ -76,7 +65,7 @@ pub(crate) struct Spare {
 struct Shared {
     means: Means,
     runner_dirs: Mutex<Option<Arc<RunnerDirs>>>,
-    /// Memory of the one candidate that runs on a GPU.
+    /// Memory of all candidates, one after the other, if the device has that.
     arena: Mutex<Option<Arc<Arena>>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -109,19 +98,17 @@ impl RunnerPool {
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// Memory of the candidates of a GPU, one after the other; made when first asked for.
-    pub(crate) fn gpu_arena(&self, gpu: &Arc<CudaDevice>) -> Result<Arc<Arena>, ArenaError> {
-        self.shared.gpu_arena(gpu)
+    /// Memory of all candidates, one after the other; made when first asked for. `None` if each candidate has
+    /// memory of its own.
+    pub(crate) fn common_arena(&self) -> Result<Option<Arc<Arena>>, ArenaError> {
+        self.shared.common_arena()
     }
 
     /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
     /// are gone. Their contexts are made one a turn while somebody is measured there (`device_arbiter.rs`).
     pub(crate) fn expect(&self) {
-        let keep = match &self.shared.means {
-            Means { gpu: None, .. } => ON_CPU,
-            Means { arena_bytes, .. } if *arena_bytes < LARGE => ON_GPU,
-            Means { .. } => ON_LARGE_GPU,
-        };
+        let Means { host, arena_bytes, .. } = &self.shared.means;
+        let keep = host.device.idle_runners(*arena_bytes);
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
@@ -151,7 +138,7 @@ impl RunnerPool {
                 }
             }
         };
-        if self.shared.means.gpu.is_some() {
+        if self.shared.means.host.device.has_spare_cores() {
             // At once, so that the next is ready when this one's candidate has had the device. On
             // the cpu device the caller does it later, when it no longer slows this candidate.
             self.expect();
@@ -209,7 +196,7 @@ impl Shared {
     fn start(&self) -> Result<Spare, JudgeError> {
         let failed = |e| JudgeError::infrastructure("create a folder for a runner", e);
         let runner_dir = self.runner_dirs()?.add().map_err(failed)?;
-        let arena = self.means.gpu.as_ref().map(|gpu| self.gpu_arena(gpu)).transpose()?;
+        let arena = self.common_arena()?;
         let _held = arena.is_none().then(|| self.means.arbiter.share(Purpose::Start));
         let grant = Grant {
             read: vec![runner_dir.shown()],
@@ -235,16 +222,19 @@ impl Shared {
         Ok(opened)
     }
 
-    fn gpu_arena(&self, gpu: &Arc<CudaDevice>) -> Result<Arc<Arena>, ArenaError> {
+    fn common_arena(&self) -> Result<Option<Arc<Arena>>, ArenaError> {
         let mut kept = lock(&self.arena);
         if let Some(arena) = kept.as_ref() {
-            return Ok(Arc::clone(arena));
+            return Ok(Some(Arc::clone(arena)));
         }
         let bytes = self.means.arena_bytes + START_BYTES;
         let apart = self.means.apart.unwrap_or(Zone { offset: bytes, bytes: 0 });
-        let arena = Arc::new(Arena::Cuda(CudaArena::create(gpu, bytes, apart)?));
+        let Some(made) = self.means.host.device.candidates_arena(bytes, apart) else {
+            return Ok(None);
+        };
+        let arena = Arc::new(made?);
         *kept = Some(Arc::clone(&arena));
-        Ok(arena)
+        Ok(Some(arena))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -70,7 +70,7 @@ impl Worker {
             (host.jail.spawn(spec).map_err(|e| failed_start(role, e))?, ours)
         };
         let listed = host.workers.list(child.pid());
-        let awake = host.gpu.is_some();
+        let awake = host.device.wakes_before_windows();
         Ok(Self {
             role,
             channel: Channel::new(ours),
@@ -105,7 +105,7 @@ impl Worker {
             .limits(limits)
             .read_only(&host.library)
             .fd(OwnedFd::from(theirs), CHANNEL_FD);
-        for (name, value) in role.environment(host.gpu.is_some()) {
+        for (name, value) in role.environment(host.device.uses_host_cores()) {
             spec = spec.env(*name, *value);
         }
         if let Some(arena) = arena {

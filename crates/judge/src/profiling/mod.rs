@@ -32,6 +32,7 @@ use self::carry::{Folder, Load};
 use self::clean::{MAX_LINE, clean};
 use self::kernels::Ceilings;
 use self::process::{Order, Ran, run};
+use crate::device::backend::Profilers;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
@@ -111,8 +112,8 @@ impl Subject<'_> {
         })
     }
 
-    fn on_cuda(&self) -> bool {
-        self.judge.config.device.is_cuda()
+    fn has_nvidia_tools(&self) -> bool {
+        self.judge.device.profilers() == Profilers::Nvidia
     }
 
     /// The answer if this inspection is impossible for any candidate; `None` otherwise.
@@ -120,7 +121,7 @@ impl Subject<'_> {
         if *inspection != Inspection::Counters {
             return None;
         }
-        let (reason, hint) = if !self.on_cuda() {
+        let (reason, hint) = if !self.has_nvidia_tools() {
             ("the cpu device has no hardware counters", "`--kernels` works here")
         } else if tools::ncu(self.judge.toolchain()).is_none() {
             ("this host has no `ncu`", "Nsight Compute comes with the CUDA toolkit")
@@ -167,7 +168,7 @@ impl Subject<'_> {
             return Ok(Told::answer(Answer::Unavailable { reason, hint }));
         };
         // Times of kernels mean something only alone; on a GPU everything of a candidate is.
-        let alone = self.on_cuda() || *inspection == Inspection::Kernels;
+        let alone = self.judge.device.candidates_leave_work() || *inspection == Inspection::Kernels;
         let arbiter = &self.judge.arbiter;
         let _held = if alone {
             arbiter.alone(Purpose::Inspection)
@@ -179,9 +180,7 @@ impl Subject<'_> {
             Inspection::Counters => self.counters(&folder, artifact),
             Inspection::Sanitize { checks } => self.sanitize(&folder, artifact, checks),
         };
-        if let Some(gpu) = &self.judge.gpu {
-            gpu.probe()?;
-        }
+        self.judge.device.probe()?;
         told
     }
 
@@ -194,7 +193,7 @@ impl Subject<'_> {
             return Ok(Told { seconds: ran.seconds, ..Told::answer(Answer::Failed { failure }) });
         }
         let ceilings = Ceilings {
-            arch: self.judge.facts.arch.clone(),
+            arch: self.judge.device.facts().arch.clone(),
             unavoidable_bytes: self.unavoidable_bytes,
             bandwidth: Some(bandwidth),
         };
@@ -211,7 +210,7 @@ impl Subject<'_> {
                 hint: None,
             },
         };
-        if !self.on_cuda() {
+        if self.judge.device.uses_host_cores() {
             caveats.push("these times are from host cores, not from a GPU".to_owned());
         }
         Ok(Told { answer: Some(answer), caveats, seconds: ran.seconds })
@@ -219,7 +218,7 @@ impl Subject<'_> {
 
     /// Why no kernel was seen, where that is CUPTI's doing and not the candidate's.
     fn cupti_trouble(&self, ran: &Ran, saw_none: bool) -> Option<String> {
-        if !saw_none || !self.on_cuda() {
+        if !saw_none || !self.has_nvidia_tools() {
             return None;
         }
         let said = ran.stderr();
@@ -274,7 +273,7 @@ impl Subject<'_> {
     }
 
     fn counted(&self, ran: &Ran) -> Told {
-        let (kernels, left_out) = ncu::parse(&ran.log, self.judge.facts.processors);
+        let (kernels, left_out) = ncu::parse(&ran.log, self.judge.device.facts().processors);
         if kernels.is_empty() {
             if let (true, Some(failure)) = (ran.started(), ran.failure()) {
                 return Told::answer(Answer::Failed { failure });
@@ -309,7 +308,7 @@ impl Subject<'_> {
         let mut told = Told::default();
         let mut reports = Vec::new();
         for &check in checks {
-            let (report, ran) = if self.on_cuda() {
+            let (report, ran) = if self.has_nvidia_tools() {
                 self.compute_sanitizer(folder, artifact, check)?
             } else {
                 self.address_sanitizer(folder, artifact, check)?

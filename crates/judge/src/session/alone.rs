@@ -19,8 +19,7 @@ fn pays(speedup: &Speedup) -> bool {
 
 impl TaskSession<'_> {
     /// Where the candidate is faster than a baseline, has single calls agree with the slope; what they
-    /// give is compared as that of any timed call is. On the cpu device single calls of honest candidates
-    /// scatter by more than those of a cheat are longer.
+    /// give is compared as that of any timed call is.
     pub(super) fn against_single_calls(
         &mut self,
         (process, ready, staged): (&mut BaselineProcess, &[Ready], usize),
@@ -29,7 +28,7 @@ impl TaskSession<'_> {
         (checks, round): (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        if !self.judge.config.device.is_cuda() {
+        if !self.judge.device.times_single_calls() {
             return Ok(());
         }
         let best = found.speedup.best_baseline.as_deref();

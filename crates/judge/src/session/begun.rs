@@ -24,7 +24,7 @@ impl Begun {
     /// baselines comes after the oracle, for which everybody waits.
     pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
         let begun = Self::to_verify(judge, task)?;
-        if judge.config.device.is_cuda() {
+        if judge.device.has_spare_cores() {
             return Ok(begun);
         }
         let early = judge.early_baseline(task);
@@ -39,7 +39,7 @@ impl Begun {
         judge.runner_pool.expect();
         // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
         // fails, it is told when they are needed.
-        let early = if judge.config.device.is_cuda() { judge.early_baseline(task) } else { None };
+        let early = if judge.device.has_spare_cores() { judge.early_baseline(task) } else { None };
         let settings = (judge.config.profile, judge.config.seed);
         let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?;
         Ok(Self { oracle, early, cost: started.elapsed() })
@@ -55,8 +55,8 @@ impl Begun {
         let settings = (judge.config.profile, judge.config.seed);
         let (oracle, early) = match processes {
             Sharing::Own => {
-                let cuda = judge.config.device.is_cuda();
-                let early = if cuda { judge.early_baseline(task) } else { None };
+                let early =
+                    if judge.device.has_spare_cores() { judge.early_baseline(task) } else { None };
                 (LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?, early)
             }
             Sharing::Shared => {

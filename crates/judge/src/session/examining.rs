@@ -23,10 +23,8 @@ use crate::process::worker_reuse::Sharing;
 use crate::session::verdict::floor_ms;
 use crate::timing::baseline_set::Right;
 
-/// How many times shorter or longer than what is wanted a warm call may be.
+/// How many times shorter than what is wanted a warm call may be.
 const ROUGH: f64 = 2.0;
-/// How many times longer on a GPU, where others compute meanwhile.
-const CROWDED: f64 = 4.0;
 /// Draws of inputs on which a task that is to be kept is looked at. Where there is a jump, or nearly a
 /// pole, some draws have an honest program that is far off, and then a tolerance that lets anything
 /// pass: eight draws, half of which show what one in 64 would, find most of those that one in some
@@ -35,11 +33,11 @@ const DRAWS: u32 = 8;
 /// The answer in lower precision among `examiner.py`'s counterfeits.
 const HALF: &str = "half precision";
 
-/// Whether the duration of one warm call, in milliseconds, may lie in the wanted range.
-fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64, cuda: bool) -> bool {
+/// Whether the duration of one warm call, in milliseconds, may lie in the wanted range, of which it may take
+/// `slack` times the end.
+fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64, slack: f64) -> bool {
     wanted_ms.is_none_or(|wanted| {
-        let longer = if cuda { CROWDED } else { ROUGH };
-        let (low, high) = (wanted.start() / ROUGH, wanted.end() * longer);
+        let (low, high) = (wanted.start() / ROUGH, wanted.end() * slack);
         (low..=high).contains(&ms)
     })
 }
@@ -55,7 +53,7 @@ impl Oracle {
     ) -> Result<(), JudgeError> {
         let nothing = degenerate::at_opening(&self.opened).iter().any(Objection::leaves_nothing);
         if nothing
-            || !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.config.device.is_cuda())
+            || !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.device.examination_slack())
         {
             return Ok(());
         }
@@ -113,7 +111,7 @@ impl TaskSession<'_> {
     ) -> Result<Examination, JudgeError> {
         let eager_ms = 1e3 * self.oracle.opened.forward_seconds;
         let graph = self.oracle.graph(self.judge.config.seed)?;
-        let worth = near(wanted_ms, eager_ms, self.judge.config.device.is_cuda())
+        let worth = near(wanted_ms, eager_ms, self.judge.device.examination_slack())
             && !graph.as_ref().is_some_and(unwanted);
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
         let (mut allowed, mut objections) = (Vec::new(), self.degenerate.clone());

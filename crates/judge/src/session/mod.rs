@@ -32,7 +32,7 @@ use crate::process::worker_reuse::Sharing;
 use crate::profiling::Subject;
 use crate::session::verdict::{Findings, Known, build, verdict};
 use crate::timing::baseline_set::{Baselines, Terms};
-use crate::timing::measure::Plan;
+use crate::timing::plan::Plan;
 
 mod ablation;
 mod alone;
@@ -132,7 +132,7 @@ impl<'j> TaskSession<'j> {
         if let Opening::Judging = opening {
             degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
         }
-        let plan = Plan::of(judge.config.device, judge.config.window);
+        let plan = judge.device.windows().with_windows_of(judge.config.window);
         let (plan, processes) = match opening {
             Opening::Judging => (plan, Sharing::Own),
             Opening::Examining(_, processes) => (plan.brief(), processes),
@@ -344,7 +344,7 @@ impl<'j> TaskSession<'j> {
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
         let went = self.take_through(&mut runner, candidate, (stage, &held), found);
-        if self.judge.config.device.is_cuda() {
+        if self.judge.device.candidates_leave_work() {
             held.untimed();
         }
         found.seconds.inputs = runner.spent().inputs.as_secs_f64();
@@ -354,9 +354,7 @@ impl<'j> TaskSession<'j> {
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
         let Ended { outcome, tail, arena } = runner.end(gone);
-        if let Some(gpu) = &self.judge.gpu {
-            gpu.probe()?;
-        }
+        self.judge.device.probe()?;
         drop(held);
         found.seconds.end = ending.elapsed().as_secs_f64();
         self.usual.insert(stage, holding.elapsed());
@@ -382,7 +380,7 @@ impl<'j> TaskSession<'j> {
         let (arbiter, usual) = (&self.judge.arbiter, self.usual.get(&stage).copied());
         // On a GPU the next runners are made beside what is not timed. On the cpu device that would
         // take the cores on which this one is checked.
-        let untimed = self.judge.config.device.is_cuda();
+        let untimed = self.judge.device.candidates_leave_work();
         match stage {
             Stage::Measured => arbiter.alone_for(Purpose::Measurement, usual, untimed),
             _ if untimed => arbiter.alone_for(Purpose::Verification, usual, untimed),
@@ -400,7 +398,7 @@ impl<'j> TaskSession<'j> {
         let (judge, task) = (self.judge, self.task.clone());
         std::thread::scope(|scope| {
             // What is run last is linked beside what is not timed.
-            if stage == Stage::Measured && judge.config.device.is_cuda() {
+            if stage == Stage::Measured && judge.device.has_spare_cores() {
                 scope.spawn(move || ablation::link_ahead(judge, &task, candidate));
             }
             self.load_and_verify(runner, candidate, found)
@@ -506,9 +504,8 @@ fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
     let opened = &oracle.opened;
     let bytes = (opened.sizes.inputs.bytes() + opened.sizes.outputs.bytes()).max(1);
     // A first guess of the least time: a few microseconds to launch, and memory's share.
-    let bandwidth = if judge.config.device.is_cuda() { 4e12 } else { 3e10 };
-    let least = 4e-6 + bytes as f64 / bandwidth;
+    let least = 4e-6 + bytes as f64 / judge.device.guessed_bandwidth();
     let for_time = plan.longer.as_secs_f64() / least;
-    let for_cache = 2.0 * judge.facts.swept_bytes() as f64 / bytes as f64;
+    let for_cache = 2.0 * judge.device.facts().swept_bytes() as f64 / bytes as f64;
     for_time.max(for_cache).ceil().max(1.0) as u64
 }

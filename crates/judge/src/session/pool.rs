@@ -22,6 +22,7 @@ use warpwright_task::{Mode, Task};
 
 use crate::admission::examination::{Bar, Examination};
 use crate::admission::objection::Objection;
+use crate::device::backend::SessionLimits;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::process::memory::{Memory, Work};
@@ -32,19 +33,12 @@ use crate::session::single_flight::SingleFlight;
 use crate::session::verdict::{Known, built};
 use crate::session::{Begun, TaskSession};
 
-/// Host memory that one open session is counted with on the cpu device, bytes.
-const SESSION_BYTES: u64 = 1 << 30;
-/// Most sessions on one GPU: beyond, measurements leave no time for more.
-const GPU_SESSIONS: usize = 8;
-/// Maximum number of tasks that are examined concurrently on one GPU.
-const GPU_EXAMINATIONS: usize = 32;
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
 const STARTS: usize = 6;
+/// The same where tasks are examined: few of them start anything.
+const EXAMINING_STARTS: usize = 32;
 /// How often those who wait look again: sessions give way when their time has passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Least memory of a GPU that is worth a part of its own, bytes.
-const PART_BYTES: u64 = 4 << 30;
-
 /// How the processes of a session are started: [`Begun::begin`] or [`Begun::to_verify`].
 type Begin = fn(&LocalJudge, &Task) -> Result<Begun, JudgeError>;
 
@@ -139,19 +133,8 @@ impl<'j> SessionPool<'j> {
     }
 
     fn of(judge: &'j LocalJudge, work: Work) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let memory = judge.facts().memory_bytes;
-        let (units, parts) = if judge.config().device.is_cuda() {
-            let most = match work {
-                Work::Judging => GPU_SESSIONS,
-                Work::Examining => GPU_EXAMINATIONS,
-            };
-            let parts = (memory / PART_BYTES).clamp(1, most as u64) as usize;
-            (parts, parts)
-        } else {
-            let room = memory / 4 / SESSION_BYTES;
-            (cores, (room as usize).clamp(2, 64).max(cores))
-        };
+        let limits = judge.device.session_limits(work == Work::Examining);
+        let SessionLimits { working: units, open: parts } = limits;
         let state = State {
             queue: Queue::new(units),
             idle: Vec::new(),
@@ -161,8 +144,7 @@ impl<'j> SessionPool<'j> {
         };
         let starts = Slots::new(match work {
             Work::Judging => STARTS,
-            // Few of them start anything.
-            Work::Examining => GPU_EXAMINATIONS,
+            Work::Examining => EXAMINING_STARTS,
         });
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Self { judge, work, parts, starts, state, changed, single_flight: SingleFlight::default() }
@@ -234,7 +216,7 @@ impl<'j> SessionPool<'j> {
             ControlFlow::Break(verdict) => return Ok(verdict),
             ControlFlow::Continue(seconds) => seconds,
         };
-        let alone = stage == Stage::Measured && !self.judge.config().device.is_cuda();
+        let alone = stage == Stage::Measured && !self.judge.device.times_while_others_work();
         let mut verdict =
             self.with(task, alone, begin, |session| session.judge(candidate, stage))?;
         verdict.seconds.build += seconds;
@@ -281,8 +263,9 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<Findings, JudgeError> {
-        // Times of kernels mean something only alone; on a GPU everything is.
-        let alone = *inspection == Inspection::Kernels && !self.judge.config().device.is_cuda();
+        // Times of kernels mean something only alone.
+        let alone =
+            *inspection == Inspection::Kernels && !self.judge.device.times_while_others_work();
         self.with(task, alone, Begun::to_verify, |session| session.inspect(candidate, inspection))
     }
 
@@ -384,7 +367,7 @@ impl<'j> SessionPool<'j> {
         }
         let parts = parts_of(&state.large, key);
         let there = state.idle.iter().any(|idle| idle.key == *key && idle.parts >= parts);
-        if there || state.queue.knows(key) || !self.judge.config().device.is_cuda() {
+        if there || state.queue.knows(key) || !self.judge.device.has_spare_cores() {
             return Ok(None);
         }
         drop(state);
@@ -431,7 +414,7 @@ impl<'j> SessionPool<'j> {
 
     /// Parts of the memory that are in use.
     fn busy(&self, state: &State<'_>) -> usize {
-        if self.judge.config().device.is_cuda() {
+        if self.judge.device.divides_memory() {
             return state.queue.working();
         }
         // On the cpu device who works alone takes up every core, but one part.
@@ -494,8 +477,8 @@ impl<'j> Turn<'_, 'j> {
 
     fn keep(&self, session: TaskSession<'j>) {
         // On the cpu device memory is not what is short.
-        let cuda = self.pool.judge.config().device.is_cuda();
-        let time = if cuda { session.cost() } else { Duration::ZERO };
+        let short = self.pool.judge.device.divides_memory();
+        let time = if short { session.cost() } else { Duration::ZERO };
         let until = Instant::now() + time;
         let (key, parts) = (self.key.clone(), self.parts);
         self.pool.lock().idle.push(Idle { key, parts, until, session });

@@ -25,8 +25,7 @@ impl TaskSession<'_> {
             let reason = "no baseline process is available";
             return Err(JudgeError::infrastructure("time the self-calibration kernel", reason));
         };
-        let shared =
-            (!judge.config.device.is_cuda()).then(|| judge.arbiter.share(Purpose::Baselines));
+        let shared = judge.device.share_for_host_work(&judge.arbiter, Purpose::Baselines);
         let settings = (judge.config.profile, judge.config.seed);
         process.open(contender, settings, (self.oracle.played, None), &judge.arbiter)?;
         drop(shared);

@@ -122,17 +122,16 @@ impl TaskSession<'_> {
             let done = rounds.nothing.len();
             let Some(look) = schedule.look_after(done).filter(|_| done > seen) else { continue };
             seen = done;
-            let cuda = self.judge.config.device.is_cuda();
-            let busy = !cuda && watch.busy_host();
-            let levels = if cuda {
+            let device = &self.judge.device;
+            let busy = !device.has_baseline_floors() && watch.busy_host();
+            let levels = if device.has_baseline_floors() {
                 Levels::of_baselines(ready, &rounds)
             } else if busy {
                 Levels::of_all(ready, &rounds)
             } else {
-                // What slows the host slows candidate and baselines alike.
                 Levels::default()
             };
-            let unequal = if cuda { measure::UNEQUAL } else { 0.0 };
+            let unequal = device.unequal_seconds();
             let summary = measure::summarise(&rounds, &levels, (look, unequal));
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
@@ -160,7 +159,7 @@ impl TaskSession<'_> {
         }
         found.seconds.windows = rounds.beside();
         let (mut conditions, told) = watch.end(rounds.variation())?;
-        if self.judge.config.device.is_cuda() {
+        if self.judge.device.launches_from_host() {
             let mut empty = self.judge.empty.lock().unwrap_or_else(PoisonError::into_inner);
             conditions.empty_window = empty.add(&rounds.nothing);
             found.caveats.extend(baseline_floor::slow_host(conditions.empty_window));
@@ -220,7 +219,7 @@ impl TaskSession<'_> {
     }
 
     /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in
-    /// part, so only outputs count here; on the cpu device caches hold more than a call writes.
+    /// part, so only outputs count here.
     fn against_physics(&self, found: &mut Findings) {
         let fingerprint = self.judge.fingerprint("", "");
         let (Some(bandwidth), Some(time)) =
@@ -229,9 +228,9 @@ impl TaskSession<'_> {
             return;
         };
         let bytes = self.oracle.opened.sizes.outputs.bytes();
-        if self.judge.config.device.is_cuda() && !self.oracle.opened.aliases_input {
+        if self.judge.device.memory_bounds_results() && !self.oracle.opened.aliases_input {
             let least = 0.75e3 * bytes as f64 / bandwidth as f64;
-            if time.high < least && bytes > 2 * self.judge.facts.cache_bytes {
+            if time.high < least && bytes > 2 * self.judge.device.facts().cache_bytes {
                 found.integrity.push(IntegrityFinding {
                     class: "faster_than_memory".to_owned(),
                     message: format!(

@@ -13,7 +13,8 @@ use crate::process::baseline::{BaselineProcess, Tuned};
 use crate::process::memory::Memory;
 use crate::process::wire::Opened;
 use crate::timing::baseline::Baseline;
-use crate::timing::measure::{Plan, Ready};
+use crate::timing::measure::Ready;
+use crate::timing::plan::Plan;
 use crate::timing::windows;
 
 /// The prepared baselines of one task, in their process.
@@ -79,7 +80,7 @@ impl Terms<'_> {
         let Self { judge, opened, memory, layout, .. } = self;
         // Inputs and the results of a window each have their share of the memory.
         let share = memory.staged();
-        let swept = judge.facts.swept_bytes();
+        let swept = judge.device.facts().swept_bytes();
         // One set alone would be found in a cache again, unless it is larger than any.
         let least = if opened.sizes.inputs.bytes() > 16 * swept { 1 } else { 2 };
         let fits = |bytes: u64| (share / bytes.max(1)).max(least);
@@ -87,7 +88,7 @@ impl Terms<'_> {
         // On a GPU results give way to later ones once they fill its cache twice: windows must be
         // long whatever the memory. On the cpu device the arena holds those of a window.
         let outputs = opened.sizes.outputs.bytes();
-        if judge.config.device.is_cuda() {
+        if judge.device.windows_reuse_results() {
             let keep = 1 + 2 * swept / outputs.max(1);
             return Windows { staged, keep: Some(keep.min(MAX_CALLS) as usize), most: MAX_CALLS };
         }
@@ -127,8 +128,7 @@ impl Baselines {
             };
             // On the cpu device loading and compiling would disturb what is timed; a GPU it asks for
             // itself.
-            let shared =
-                (!judge.config.device.is_cuda()).then(|| judge.arbiter.share(Purpose::Baselines));
+            let shared = judge.device.share_for_host_work(&judge.arbiter, Purpose::Baselines);
             let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
             let settings = (judge.config.profile, judge.config.seed);
             process.open(task, settings, (weights, bound), &judge.arbiter)?;

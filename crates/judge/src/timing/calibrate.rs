@@ -62,11 +62,10 @@ pub(crate) fn measure(
     cache: &Path,
     device: &str,
     hardware: &str,
-    copy_bytes: u64,
+    (copy_bytes, copies): (u64, usize),
 ) -> Result<Calibration, JudgeError> {
     process.stage_ceilings(copy_bytes)?;
-    // On the cpu device one copy is as long as a window of a GPU.
-    let copy = per_call(process, "copy", if device == "cpu" { 2 } else { 16 })?;
+    let copy = per_call(process, "copy", copies)?;
     let launch = per_call(process, "launch", 1000)?;
     let calibration = Calibration {
         version: CALIBRATION_VERSION,

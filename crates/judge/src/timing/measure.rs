@@ -9,95 +9,21 @@
 //! device a candidate that may be faster gets more rounds; then only the last look counts. `baseline_floor.rs`
 //! limits the time that a window of a busy host counts as.
 
-use std::time::Duration;
-
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
 use crate::check::families::Draw;
-use crate::device::facts::Device;
 use crate::error::JudgeError;
 use crate::process::baseline::{BaselineProcess, Look};
 use crate::process::oracle::Oracle;
 use crate::process::runner::{Played, Runner, Trouble};
 use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
+use crate::timing::plan::Plan;
 use crate::timing::sequential::{Interim, Schedule};
 use crate::timing::stats::{self, LEAST};
-
-/// How long and how often.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    /// Length of a window, up to the first time at which measuring may stop.
-    pub(crate) window: Duration,
-    /// From then on: what short windows decide costs little, and what they do not is worth long ones.
-    pub(crate) longer: Duration,
-    /// Rounds, if the time allows.
-    pub(crate) rounds: usize,
-    /// Time to stay within, roughly.
-    pub(crate) budget: Duration,
-    /// Whether to stop as soon as the rewards are decided.
-    pub(crate) sequential: bool,
-    /// Windows of each baseline before any candidate runs, so that its floor is known.
-    pub(crate) preview: usize,
-}
-
-/// Windows that only say how long a call takes, to some percent.
-const BRIEF_PREVIEW: usize = 3;
-
-impl Plan {
-    /// The device's own, with windows of another length if one is named.
-    pub(crate) fn of(device: Device, window: Option<Duration>) -> Self {
-        let usual = if device.is_cuda() {
-            Self {
-                window: Duration::from_millis(8),
-                longer: Duration::from_millis(15),
-                rounds: 21,
-                budget: Duration::from_secs(15),
-                sequential: true,
-                preview: 9,
-            }
-        } else {
-            Self {
-                window: Duration::from_millis(12),
-                longer: Duration::from_millis(12),
-                rounds: 9,
-                budget: Duration::from_secs(6),
-                sequential: false,
-                preview: 0,
-            }
-        };
-        window.map_or(usual, |window| Self { window, longer: window, ..usual })
-    }
-
-    /// For the cpu device where other processes compute beside it.
-    pub(crate) fn on_a_busy_host(self) -> Self {
-        Self { rounds: BUSY_ROUNDS, budget: BUSY_TIME * self.budget, ..self }
-    }
-
-    /// For a look at how long something takes: what it is compared with is not decided by it.
-    pub(crate) fn brief(self) -> Self {
-        if self.preview == 0 {
-            return self;
-        }
-        Self { longer: self.window, preview: BRIEF_PREVIEW, ..self }
-    }
-}
-
-/// Rounds on a busy host, if the time allows. If six windows of ten are disturbed, fewer than two of 9 are not
-/// in 7 of 100 measurements; of 21, in 3 of 10,000.
-pub(crate) const BUSY_ROUNDS: usize = 21;
-/// How many times longer than elsewhere measuring may take there.
-const BUSY_TIME: u32 = 3;
-
-/// What of a window's constant part may not be the same in two processes on a GPU, in seconds: how soon the
-/// first call begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms
-/// differed by 15 us of a window in the mean, whatever their length, with a standard deviation of 24 us from
-/// process to process beside what single windows vary by (`docs/results/judge.md`, Calibration). So many
-/// decide on kernels at the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
-pub(crate) const UNEQUAL: f64 = 45e-6;
 
 /// Short windows are as good as a longer one if they hold this share of its calls.
 const JOINED: f64 = 0.75;
@@ -297,7 +223,7 @@ pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
 }
 
 /// Times and speed-ups, with a look's intervals between samples of its rank from either end, each moved
-/// outwards by what `unequal` seconds are of its window ([`UNEQUAL`]; 0 where it is not known). Windows are
+/// outwards by what `unequal` seconds are of its window (0 where it is not known). Windows are
 /// limited by their contender's level, where it has one. The best baseline is that over which the speed-up is
 /// least.
 pub(crate) fn summarise(

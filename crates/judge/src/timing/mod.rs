@@ -7,6 +7,7 @@ pub(crate) mod baseline_floor;
 pub(crate) mod baseline_set;
 pub(crate) mod calibrate;
 pub(crate) mod measure;
+pub(crate) mod plan;
 pub(crate) mod sequential;
 pub(crate) mod stats;
 pub(crate) mod windows;

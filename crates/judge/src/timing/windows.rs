@@ -6,7 +6,8 @@ use crate::error::JudgeError;
 use crate::process::baseline::BaselineProcess;
 use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::History;
-use crate::timing::measure::{Plan, Ready, cycle, per_call};
+use crate::timing::measure::{Ready, cycle, per_call};
+use crate::timing::plan::Plan;
 use crate::timing::stats::{self, LEAST};
 
 /// Fewest seconds that a call's time counts as by windows of a single call: what these vary by.
@@ -165,11 +166,11 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::*;
-    use crate::device::facts::Device;
+    use crate::device::gpu::WINDOWS;
 
     #[test]
     fn too_short_windows_grow() {
-        let plan = Plan::of(Device::Cuda(0), None);
+        let plan = WINDOWS;
         let regrown = |seconds: f64| regrown(&plan, (50, 200), seconds, 1 << 20);
         // Windows of 8 ms, from then on of 15.
         assert_eq!(regrown(8e-3), (50, 200));
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(window_calls(window, 1e-3, 4096), 10);
         assert_eq!(window_calls(window, 1.0, 4096), 1);
         assert_eq!(window_calls(window, 1e-5, 100), 100);
-        let plan = Plan::of(Device::Cuda(0), None);
+        let plan = WINDOWS;
         assert_eq!(first_calls(&plan, 1e-3, 4096), 7);
         assert_eq!(first_calls(&plan, 0.0, 4096), 640, "no time is known to be so short");
         assert_eq!(first_calls(&plan, 0.0, 30), 30);
@@ -196,7 +197,7 @@ mod tests {
     /// to take: windows are long enough, and the floor is what a call takes.
     #[test]
     fn a_window_is_chosen_on_a_host_that_stalls() {
-        let plan = Plan::of(Device::Cuda(0), None);
+        let plan = WINDOWS;
         let mut random = StdRng::seed_from_u64(17);
         for truth in [4e-6, 1.1e-4, 8e-4, 4e-3, 0.2] {
             for _ in 0..300 {

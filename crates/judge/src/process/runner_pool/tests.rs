@@ -116,7 +116,7 @@ fn a_start_in_progress_is_awaited_or_killed() {
 fn gpu_a_starting_runner_writes_outside_candidate_memory() {
     const LOOKED_AT: u64 = 256 << 20;
     let judge = own_judge(Device::Cuda(0));
-    let arena = judge.runner_pool.gpu_arena(judge.gpu.as_ref().unwrap()).unwrap();
+    let arena = judge.runner_pool.common_arena().unwrap().unwrap();
     arena.poison(0, arena.len(), Poison::NAN).unwrap();
     let runner = judge.runner_pool.take().unwrap();
     let poisoned = |from: u64, bytes: u64| {

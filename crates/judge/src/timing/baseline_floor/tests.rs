@@ -7,9 +7,8 @@ use warpwright_record::interval::Interval;
 
 use super::*;
 use crate::timing::baseline::Baseline;
-use crate::timing::measure::{
-    BUSY_ROUNDS, Levels, Ready, Rounds, Summary, Windows, remember, summarise,
-};
+use crate::timing::measure::{Levels, Ready, Rounds, Summary, Windows, remember, summarise};
+use crate::timing::plan::BUSY_ROUNDS;
 use crate::timing::sequential::Interim;
 
 /// Seconds of a call of the candidate; the baseline's true ones are `TRUTH` times that.

@@ -14,9 +14,6 @@ use crate::session::TaskSession;
 
 /// Times of a call that are tried, in seconds: those of the kernels that matter.
 const DURATIONS: [f64; 4] = [20e-6, 150e-6, 1e-3, 5e-3];
-/// Elements on a GPU: about as many as it has threads at once. On the cpu device few, so that a short
-/// call has many steps and work can be chosen finely.
-const ELEMENTS: (usize, usize) = (1 << 18, 1 << 11);
 /// Largest share of a call's time that one step may take: of 5 %, a tenth.
 const FINE: f64 = 0.005;
 
@@ -48,8 +45,7 @@ impl LocalJudge {
     ) -> Result<Calibration, JudgeError> {
         let mut calibration = self.calibrate(true)?;
         let started = Instant::now();
-        let cuda = self.config.device.is_cuda();
-        let elements = if cuda { ELEMENTS.0 } else { ELEMENTS.1 };
+        let elements = self.device.calibration_elements();
         let mut session = self.task(&known::task(elements))?;
         let first = known::candidate(1);
         let built = self.build(&known::task(elements), &first, Instrument::default())?;

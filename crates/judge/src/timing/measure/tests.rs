@@ -1,6 +1,10 @@
 //! Statistics of measurements, on simulated windows.
 
+use std::time::Duration;
+
 use super::*;
+use crate::device::cpu;
+use crate::device::gpu::UNEQUAL;
 use rand::RngExt;
 use rand::SeedableRng;
 
@@ -161,7 +165,7 @@ fn per_process_offsets_earn_no_reward_at_the_margin() {
 
 #[test]
 fn rounds_fit_the_budget() {
-    let plan = Plan { budget: Duration::from_secs(8), ..Plan::of(Device::Cpu, None) };
+    let plan = Plan { budget: Duration::from_secs(8), ..cpu::WINDOWS };
     assert_eq!(schedule(&plan, 10.0).last(), 7);
     assert_eq!(schedule(&plan, 0.01).last(), 9);
 }
