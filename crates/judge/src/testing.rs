@@ -44,7 +44,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
 /// allows that.
 pub(crate) fn forking_judge(device: Device) -> Option<LocalJudge> {
     let judge = own_judge(device);
-    if judge.host.jail.can_fork() {
+    if judge.processes.host.jail.can_fork() {
         return Some(judge);
     }
     missing(Need::ForkServer);
@@ -55,7 +55,7 @@ pub(crate) fn forking_judge(device: Device) -> Option<LocalJudge> {
 pub(crate) fn python_test(file: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let tests = fs_err::canonicalize(tests).unwrap();
-    let host = &shared_judge().host;
+    let host = &shared_judge().processes.host;
     let spec = warpwright_jail::Spec::new(&host.python)
         .args(["-P", &tests.join(file).to_string_lossy()])
         .env("PYTHONPATH", format!("{}:{}", host.package.display(), tests.display()))

@@ -104,7 +104,7 @@ impl Serving {
 
     fn oracle() -> Self {
         Self::start(|spec, judge| {
-            let library = &judge.host.library;
+            let library = &judge.processes.host.library;
             spec.args(["--library", &library.to_string_lossy()]).read_only(library)
         })
     }
@@ -112,7 +112,7 @@ impl Serving {
     fn start(more: impl FnOnce(Spec, &LocalJudge) -> Spec) -> Self {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let judge = shared_judge();
-        let host = &judge.host;
+        let host = &judge.processes.host;
         let tests = fs_err::canonicalize(here.join("tests")).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let spec = Spec::new(&host.python)

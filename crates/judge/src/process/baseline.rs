@@ -342,13 +342,14 @@ mod tests {
 
     use super::*;
     use crate::device::facts::Device;
+    use crate::judge::processes::furnish;
     use crate::testing::own_judge;
 
     #[test]
     fn an_early_baseline_is_used_or_ends_with_its_session() {
         let judge = own_judge(Device::Cpu);
         let task = Task::from_source("task", "class Model: ...");
-        let running = || judge.host.workers.pids().len();
+        let running = || judge.processes.host.workers.pids().len();
         let until = |what: &str, done: &dyn Fn() -> bool| {
             let end = Instant::now() + Duration::from_mins(1);
             while !done() {
@@ -356,25 +357,26 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        let mut process = judge.early_baseline(&task).unwrap().take().unwrap();
-        judge.furnish(&mut process, 1 << 20).unwrap();
+        let mut process =
+            judge.processes.early_baseline(&judge.machine, &task).unwrap().take().unwrap();
+        furnish(&judge.machine, &mut process, 1 << 20).unwrap();
         assert_eq!(running(), 1, "positive control");
         drop(process);
         assert_eq!(running(), 0);
 
-        let early = judge.early_baseline(&task);
+        let early = judge.processes.early_baseline(&judge.machine, &task);
         until("a start", &|| running() == 1);
         drop(early);
         until("its end", &|| running() == 0);
 
-        let alone = judge.arbiter.alone(Purpose::Measurement);
-        let early = judge.early_baseline(&task);
-        until("a waiter for the device", &|| judge.arbiter.waiting() == 1);
+        let alone = judge.machine.arbiter.alone(Purpose::Measurement);
+        let early = judge.processes.early_baseline(&judge.machine, &task);
+        until("a waiter for the device", &|| judge.machine.arbiter.waiting() == 1);
         assert_eq!(running(), 0, "nothing starts beside a measured window");
         // Whoever closes the session may hold the device that the start waits for.
         drop(early);
         drop(alone);
-        until("its turn", &|| Arc::strong_count(&judge.arbiter) == 2);
+        until("its turn", &|| Arc::strong_count(&judge.machine.arbiter) == 2);
         assert_eq!(running(), 0, "nobody wants it any more");
     }
 }

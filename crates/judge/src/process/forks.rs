@@ -167,6 +167,7 @@ mod tests {
     use super::*;
     use crate::device::facts::Device;
     use crate::judge::LocalJudge;
+    use crate::judge::processes::furnish;
     use crate::process::baseline::{BaselineProcess, Starting, Tuned};
     use crate::process::oracle::{INIT, LoadedOracle};
     use crate::testing::forking_judge;
@@ -195,10 +196,18 @@ def get_inputs():
     fn oracles_and_baselines_fork_from_separate_servers() {
         let Some(judge) = forking_judge(Device::Cpu) else { return };
         let task = Task::from_source("task", SOURCE);
-        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
+        let load = || {
+            LoadedOracle::load(
+                &judge.processes.host,
+                &task,
+                (Profile::Strict, 0),
+                &judge.machine.arbiter,
+            )
+        };
         let loaded = (load().unwrap(), load().unwrap());
-        let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
-        let forks = &judge.host.forks;
+        let baseline =
+            judge.processes.early_baseline(&judge.machine, &task).unwrap().take().unwrap();
+        let forks = &judge.processes.host.forks;
         let counts = [Role::Oracle, Role::Baseline, Role::Runner].map(|role| {
             let told = forks.of(role).told();
             (told.forked, told.executed, told.reason)
@@ -219,12 +228,20 @@ def get_inputs():
     fn gpu_processes_of_every_role_are_forked() {
         let Some(judge) = forking_judge(Device::Cuda(0)) else { return };
         let task = Task::from_source("task", COMPILED);
-        let runner = judge.runner_pool.take().unwrap();
-        let load = || LoadedOracle::load(&judge.host, &task, (Profile::Strict, 0), &judge.arbiter);
+        let runner = judge.processes.runner_pool.take().unwrap();
+        let load = || {
+            LoadedOracle::load(
+                &judge.processes.host,
+                &task,
+                (Profile::Strict, 0),
+                &judge.machine.arbiter,
+            )
+        };
         let oracle = load().unwrap();
-        let baseline = judge.early_baseline(&task).unwrap().take().unwrap();
+        let baseline =
+            judge.processes.early_baseline(&judge.machine, &task).unwrap().take().unwrap();
         for role in [Role::Oracle, Role::Baseline, Role::Runner] {
-            let told = judge.host.forks.of(role).told();
+            let told = judge.processes.host.forks.of(role).told();
             assert_eq!((told.executed, &told.reason), (0, &None), "{role:?}");
             assert!(told.forked > 0, "{role:?}");
         }
@@ -257,9 +274,10 @@ def get_init_inputs():
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(cache, open).unwrap();
         let task = Task::from_source("task", COMPILED);
-        let (host, arbiter, starting) = (&judge.host, &judge.arbiter, Starting::default());
+        let (host, arbiter, starting) =
+            (&judge.processes.host, &judge.machine.arbiter, Starting::default());
         let mut process = BaselineProcess::start(host, cache, None, arbiter, &starting).unwrap();
-        judge.furnish(&mut process, 64 << 20).unwrap();
+        furnish(&judge.machine, &mut process, 64 << 20).unwrap();
         process.open(&task, (Profile::Strict, 1), (INIT, None), arbiter).unwrap();
         process.compile("task", (Baseline::Compile, 1, Tuned::Alone), arbiter).unwrap();
         drop(process);
@@ -288,9 +306,9 @@ def get_init_inputs():
         let Some(judge) = forking_judge(Device::Cpu) else { return };
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let warmed_up = written(&judge, one.path());
-        let told = |judge: &LocalJudge| judge.host.forks.of(Role::Baseline).told();
+        let told = |judge: &LocalJudge| judge.processes.host.forks.of(Role::Baseline).told();
         assert_eq!((told(&judge).forked, told(&judge).executed), (1, 0));
-        judge.host.forks.close();
+        judge.processes.host.forks.close();
         // Compiling torch's headers takes longer than all else.
         fs_err::rename(one.path().join("headers"), other.path().join("headers")).unwrap();
         let new = written(&judge, other.path());

@@ -121,21 +121,25 @@ mod tests {
             found.map(|found| facts(&found)).map_err(first_line)
         };
         let alone = tasks().map(|task| look(&task, Sharing::Own));
-        assert!(lock(&judge.reuse.oracles).is_empty(), "nobody said that they may be shared");
+        assert!(
+            lock(&judge.processes.reuse.oracles).is_empty(),
+            "nobody said that they may be shared"
+        );
         let shared = tasks().map(|task| look(&task, Sharing::Shared));
         assert_eq!(alone, shared);
         let is_sound = alone.each_ref().map(Result::is_ok);
         assert_eq!(is_sound, [true, true, false, true], "{alone:?}");
-        let kept = lock(&judge.reuse.oracles).iter().map(Worker::pid).collect::<Vec<_>>();
+        let kept = lock(&judge.processes.reuse.oracles).iter().map(Worker::pid).collect::<Vec<_>>();
         assert_eq!(kept.len(), 1);
         // The same process, again and again; one whose task raised is given up.
         for _ in 0..2 {
             look(&tasks()[0], Sharing::Shared).unwrap();
         }
-        let still = lock(&judge.reuse.oracles).iter().map(Worker::pid).collect::<Vec<_>>();
+        let still =
+            lock(&judge.processes.reuse.oracles).iter().map(Worker::pid).collect::<Vec<_>>();
         assert_eq!(kept, still);
         look(&tasks()[2], Sharing::Shared).unwrap_err();
-        assert!(lock(&judge.reuse.oracles).is_empty());
+        assert!(lock(&judge.processes.reuse.oracles).is_empty());
     }
 
     #[test]
@@ -145,7 +149,8 @@ mod tests {
         let cache = tempfile::tempdir().unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs_err::set_permissions(cache.path(), open).unwrap();
-        let (host, arbiter, starting) = (&judge.host, &judge.arbiter, Starting::default());
+        let (host, arbiter, starting) =
+            (&judge.processes.host, &judge.machine.arbiter, Starting::default());
         // Without an arena, as on a GPU.
         let mut process =
             BaselineProcess::start(host, cache.path(), None, arbiter, &starting).unwrap();
@@ -165,11 +170,14 @@ mod tests {
             process.agree(&task.name, 2).unwrap_err();
         }
         let pid = process.pid();
-        judge.reuse.keep_baseline(process, arbiter);
-        assert_eq!(judge.reuse.baseline().unwrap().pid(), pid);
-        let mut furnished = judge.baseline_process(1 << 20).unwrap();
+        judge.processes.reuse.keep_baseline(process, arbiter);
+        assert_eq!(judge.processes.reuse.baseline().unwrap().pid(), pid);
+        let mut furnished = judge.processes.baseline_process(&judge.machine, 1 << 20).unwrap();
         furnished.open(&first, (Profile::Strict, 1), (INIT, None), arbiter).unwrap();
-        judge.reuse.keep_baseline(furnished, arbiter);
-        assert!(judge.reuse.baseline().is_none(), "its memory is as large as its task needs");
+        judge.processes.reuse.keep_baseline(furnished, arbiter);
+        assert!(
+            judge.processes.reuse.baseline().is_none(),
+            "its memory is as large as its task needs"
+        );
     }
 }

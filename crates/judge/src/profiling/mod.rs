@@ -35,7 +35,8 @@ use self::process::{Order, Ran, run};
 use crate::device::backend::Profilers;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::machine::Machine;
+use crate::judge::processes::Processes;
 use crate::process::failure::failure;
 use crate::process::oracle::{Oracle, mode_name, profile_name};
 
@@ -49,7 +50,8 @@ const PRINT_LIMIT: usize = 200;
 
 /// Subject of an inspection.
 pub(crate) struct Subject<'a> {
-    pub(crate) judge: &'a LocalJudge,
+    pub(crate) machine: &'a Machine,
+    pub(crate) processes: &'a Processes,
     pub(crate) task: &'a Task,
     pub(crate) oracle: &'a mut Oracle,
     /// Seed of the inputs.
@@ -102,18 +104,18 @@ impl Subject<'_> {
             version: FINDINGS_VERSION,
             task: self.task.name.clone(),
             candidate: candidate.hash().to_owned(),
-            device: self.judge.config.device.to_string(),
+            device: self.machine.config.device.to_string(),
             inspection: inspection.clone(),
             answer: told.answer.ok_or_else(nothing)?,
             caveats: told.caveats,
             build_seconds,
             run_seconds: told.seconds,
-            fingerprint: self.judge.fingerprint(&versions.torch, &versions.python),
+            fingerprint: self.machine.fingerprint(&versions.torch, &versions.python),
         })
     }
 
     fn has_nvidia_tools(&self) -> bool {
-        self.judge.device.profilers() == Profilers::Nvidia
+        self.machine.device.profilers() == Profilers::Nvidia
     }
 
     /// The answer if this inspection is impossible for any candidate; `None` otherwise.
@@ -123,7 +125,7 @@ impl Subject<'_> {
         }
         let (reason, hint) = if !self.has_nvidia_tools() {
             ("the cpu device has no hardware counters", "`--kernels` works here")
-        } else if tools::ncu(self.judge.toolchain()).is_none() {
+        } else if tools::ncu(self.processes.builder.toolchain()).is_none() {
             ("this host has no `ncu`", "Nsight Compute comes with the CUDA toolkit")
         } else {
             return None;
@@ -136,7 +138,7 @@ impl Subject<'_> {
             Inspection::Kernels | Inspection::Counters => Instrument::Profile,
             Inspection::Sanitize { .. } => Instrument::Sanitize,
         };
-        self.judge.build(self.task, candidate, instrument)
+        self.processes.build(self.machine, self.task, candidate, instrument)
     }
 
     fn look(
@@ -150,16 +152,16 @@ impl Subject<'_> {
         let load = Load {
             source: &source,
             artifact: &artifact.dir,
-            profile: profile_name(self.judge.config.profile),
+            profile: profile_name(self.machine.config.profile),
             mode: mode_name(self.task.mode),
             seed: self.seed,
         };
         if *inspection == Inspection::Kernels {
             // Before the device is held: measuring its ceilings takes it alone.
-            self.judge.calibrate(false)?;
+            self.processes.calibrate(self.machine, false)?;
         }
-        let shared = self.judge.arbiter.share(Purpose::Reference);
-        let folder = Folder::new(&self.judge.config.cache, self.oracle, &load)?;
+        let shared = self.machine.arbiter.share(Purpose::Reference);
+        let folder = Folder::new(&self.machine.config.cache, self.oracle, &load)?;
         drop(shared);
         let Some(folder) = folder else {
             let most = carry::MAX_BYTES >> 30;
@@ -168,8 +170,9 @@ impl Subject<'_> {
             return Ok(Told::answer(Answer::Unavailable { reason, hint }));
         };
         // Times of kernels mean something only alone; on a GPU everything of a candidate is.
-        let alone = self.judge.device.candidates_leave_work() || *inspection == Inspection::Kernels;
-        let arbiter = &self.judge.arbiter;
+        let alone =
+            self.machine.device.candidates_leave_work() || *inspection == Inspection::Kernels;
+        let arbiter = &self.machine.arbiter;
         let _held = if alone {
             arbiter.alone(Purpose::Inspection)
         } else {
@@ -180,20 +183,20 @@ impl Subject<'_> {
             Inspection::Counters => self.counters(&folder, artifact),
             Inspection::Sanitize { checks } => self.sanitize(&folder, artifact, checks),
         };
-        self.judge.device.probe()?;
+        self.machine.device.probe()?;
         told
     }
 
     fn kernels(&self, folder: &Folder, artifact: &Artifact) -> Result<Told, JudgeError> {
-        let bandwidth = self.judge.calibrate(false)?.bandwidth_bytes_per_second;
+        let bandwidth = self.processes.calibrate(self.machine, false)?.bandwidth_bytes_per_second;
         let dir = &artifact.dir;
         let order = Order { what: "kernels", under: None, env: Vec::new(), artifact: dir };
-        let ran = run(&self.judge.host, folder, &order)?;
+        let ran = run(&self.processes.host, folder, &order)?;
         if let Some(failure) = ran.failure() {
             return Ok(Told { seconds: ran.seconds, ..Told::answer(Answer::Failed { failure }) });
         }
         let ceilings = Ceilings {
-            arch: self.judge.device.facts().arch.clone(),
+            arch: self.machine.device.facts().arch.clone(),
             unavoidable_bytes: self.unavoidable_bytes,
             bandwidth: Some(bandwidth),
         };
@@ -210,7 +213,7 @@ impl Subject<'_> {
                 hint: None,
             },
         };
-        if self.judge.device.uses_host_cores() {
+        if self.machine.device.uses_host_cores() {
             caveats.push("these times are from host cores, not from a GPU".to_owned());
         }
         Ok(Told { answer: Some(answer), caveats, seconds: ran.seconds })
@@ -227,7 +230,9 @@ impl Subject<'_> {
     }
 
     fn counters(&self, folder: &Folder, artifact: &Artifact) -> Result<Told, JudgeError> {
-        let Some(ncu) = tools::ncu(self.judge.toolchain()) else { return Ok(Told::default()) };
+        let Some(ncu) = tools::ncu(self.processes.builder.toolchain()) else {
+            return Ok(Told::default());
+        };
         let mut asked = ncu::metrics();
         let mut seconds = 0.0;
         for _ in 0..=MAX_UNKNOWN_METRICS {
@@ -259,7 +264,7 @@ impl Subject<'_> {
                 env: Vec::new(),
                 artifact: &artifact.dir,
             };
-            let ran = run(&self.judge.host, folder, &order)?;
+            let ran = run(&self.processes.host, folder, &order)?;
             seconds += ran.seconds;
             if let Some(unknown) = ncu::unknown_metric(&ran.log, &asked) {
                 asked.remove(unknown);
@@ -273,7 +278,7 @@ impl Subject<'_> {
     }
 
     fn counted(&self, ran: &Ran) -> Told {
-        let (kernels, left_out) = ncu::parse(&ran.log, self.judge.device.facts().processors);
+        let (kernels, left_out) = ncu::parse(&ran.log, self.machine.device.facts().processors);
         if kernels.is_empty() {
             if let (true, Some(failure)) = (ran.started(), ran.failure()) {
                 return Told::answer(Answer::Failed { failure });
@@ -338,7 +343,7 @@ impl Subject<'_> {
         check: SanitizerCheck,
     ) -> Result<(SanitizerReport, Option<Ran>), JudgeError> {
         let name = "compute-sanitizer";
-        let Some(tool) = tools::compute_sanitizer(self.judge.toolchain()) else {
+        let Some(tool) = tools::compute_sanitizer(self.processes.builder.toolchain()) else {
             let reason = "this host has no `compute-sanitizer`";
             return Ok((unavailable(check, name, reason.to_owned()), None));
         };
@@ -364,7 +369,7 @@ impl Subject<'_> {
             env: vec![("PYTORCH_NO_CUDA_MEMORY_CACHING", "1".to_owned())],
             artifact: &artifact.dir,
         };
-        let ran = run(&self.judge.host, folder, &order)?;
+        let ran = run(&self.processes.host, folder, &order)?;
         let found = sanitizer::parse(&ran.log);
         let outcome = match ran.failure() {
             None if found.complete => SanitizerOutcome::Complete,
@@ -393,7 +398,7 @@ impl Subject<'_> {
                           the other there";
             return Ok((unavailable(check, name, reason.to_owned()), None));
         }
-        let Some(library) = tools::address_sanitizer(self.judge.toolchain()) else {
+        let Some(library) = tools::address_sanitizer(self.processes.builder.toolchain()) else {
             let reason = "the host's compiler has no AddressSanitizer library (libasan)";
             return Ok((unavailable(check, name, reason.to_owned()), None));
         };
@@ -408,7 +413,7 @@ impl Subject<'_> {
             ],
             artifact: &artifact.dir,
         };
-        let ran = run(&self.judge.host, folder, &order)?;
+        let ran = run(&self.processes.host, folder, &order)?;
         let (findings, total) = asan::parse(&ran.stderr());
         let outcome = match ran.failure() {
             None => SanitizerOutcome::Complete,

@@ -17,7 +17,7 @@ use warpwright_task::Task;
 
 use super::TaskSession;
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::processes::Shared;
 use crate::session::verdict::Findings;
 
 /// Parts of a candidate that could compute, and whether the task computes anything.
@@ -38,8 +38,12 @@ struct Conclusion {
 
 /// Links the candidate without its kernels while it is loaded and verified: if it is verified, the builder
 /// has that in its cache. Whatever fails here fails again when it is asked for.
-pub(super) fn link_ahead(judge: &LocalJudge, task: &Task, candidate: &Candidate) {
-    drop(judge.build_at_once(task, candidate, Instrument::EmptyKernels));
+pub(super) fn link_ahead(
+    Shared { machine, processes }: Shared<'_>,
+    task: &Task,
+    candidate: &Candidate,
+) {
+    drop(processes.build_at_once(machine, task, candidate, Instrument::EmptyKernels));
 }
 
 const LIBRARIES_ONLY: &str =
@@ -81,7 +85,7 @@ impl TaskSession<'_> {
         candidate: &Candidate,
         taken: Instrument,
     ) -> Result<bool, JudgeError> {
-        match self.judge.build_at_once(&self.task, candidate, taken)? {
+        match self.processes.build_at_once(self.machine, &self.task, candidate, taken)? {
             Outcome::Built(artifact) => {
                 let mut found = Findings::default();
                 self.run_under_memory_pressure(candidate, &artifact, Stage::Verified, &mut found)?;

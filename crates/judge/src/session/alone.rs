@@ -28,7 +28,7 @@ impl TaskSession<'_> {
         (checks, round): (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        if !self.judge.device.times_single_calls() {
+        if !self.machine.device.times_single_calls() {
             return Ok(());
         }
         let best = found.speedup.best_baseline.as_deref();

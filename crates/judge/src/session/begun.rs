@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use warpwright_task::Task;
 
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::processes::Shared;
 use crate::process::baseline::EarlyBaseline;
 use crate::process::memory::{Memory, Work};
 use crate::process::oracle::LoadedOracle;
@@ -22,49 +22,63 @@ pub(crate) struct Begun {
 impl Begun {
     /// Starts them, and has the oracle load the task's module. On the cpu device the process for the
     /// baselines comes after the oracle, for which everybody waits.
-    pub(crate) fn begin(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
-        let begun = Self::to_verify(judge, task)?;
-        if judge.device.has_spare_cores() {
+    pub(crate) fn begin(shared: Shared<'_>, task: &Task) -> Result<Self, JudgeError> {
+        let Shared { machine, processes } = shared;
+        let begun = Self::to_verify(shared, task)?;
+        if machine.device.has_spare_cores() {
             return Ok(begun);
         }
-        let early = judge.early_baseline(task);
+        let early = processes.early_baseline(machine, task);
         Ok(Self { early, ..begun })
     }
 
     /// The same where perhaps nothing will be measured: the cpu device has no core to spare for what
     /// may not be needed.
-    pub(crate) fn to_verify(judge: &LocalJudge, task: &Task) -> Result<Self, JudgeError> {
+    pub(crate) fn to_verify(shared: Shared<'_>, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
+        let Shared { machine, processes } = shared;
         // The first candidate's process starts while this task's oracle does.
-        judge.runner_pool.expect();
+        processes.runner_pool.expect();
         // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
         // fails, it is told when they are needed.
-        let early = if judge.device.has_spare_cores() { judge.early_baseline(task) } else { None };
-        let settings = (judge.config.profile, judge.config.seed);
-        let oracle = LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?;
+        let early = if machine.device.has_spare_cores() {
+            processes.early_baseline(machine, task)
+        } else {
+            None
+        };
+        let settings = machine.settings();
+        let oracle = LoadedOracle::load(&processes.host, task, settings, &machine.arbiter)?;
         Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
     /// The same for a look at the task itself.
     pub(crate) fn to_examine(
-        judge: &LocalJudge,
+        shared: Shared<'_>,
         task: &Task,
-        processes: Sharing,
+        sharing: Sharing,
     ) -> Result<Self, JudgeError> {
         let started = Instant::now();
-        let settings = (judge.config.profile, judge.config.seed);
-        let (oracle, early) = match processes {
+        let Shared { machine, processes } = shared;
+        let settings = machine.settings();
+        let (oracle, early) = match sharing {
             Sharing::Own => {
-                let early =
-                    if judge.device.has_spare_cores() { judge.early_baseline(task) } else { None };
-                (LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?, early)
+                let early = if machine.device.has_spare_cores() {
+                    processes.early_baseline(machine, task)
+                } else {
+                    None
+                };
+                (LoadedOracle::load(&processes.host, task, settings, &machine.arbiter)?, early)
             }
             Sharing::Shared => {
-                let oracle = match judge.reuse.oracle() {
-                    Some(worker) => {
-                        LoadedOracle::load_in(worker, &judge.host, task, settings, &judge.arbiter)
-                    }
-                    None => LoadedOracle::load(&judge.host, task, settings, &judge.arbiter),
+                let oracle = match processes.reuse.oracle() {
+                    Some(worker) => LoadedOracle::load_in(
+                        worker,
+                        &processes.host,
+                        task,
+                        settings,
+                        &machine.arbiter,
+                    ),
+                    None => LoadedOracle::load(&processes.host, task, settings, &machine.arbiter),
                 };
                 // A third of all tasks are refused before they are compiled, and a process that is ended
                 // while it compiles goes on to none.

@@ -64,7 +64,7 @@ impl TaskSession<'_> {
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
         let wanted = checks.in_round(round);
         for call in self.oracle.families.looked_at(&by_call, wanted, &mut self.random) {
-            let (weights, profile) = (self.oracle.played, self.judge.config.profile);
+            let (weights, profile) = (self.oracle.played, self.machine.config.profile);
             let question = (weights, by_call[call]);
             let looked =
                 look(&mut self.oracle, runner, played, call, question, "timed call", profile)?;

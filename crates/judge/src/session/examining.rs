@@ -16,7 +16,7 @@ use crate::check::families::Draw;
 use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::machine::Machine;
 use crate::process::baseline::BaselineProcess;
 use crate::process::oracle::Oracle;
 use crate::process::worker_reuse::Sharing;
@@ -47,19 +47,23 @@ impl Oracle {
     /// inputs than the task's own only where these do not tell lower precision.
     pub(super) fn learn_enough(
         &mut self,
-        judge: &LocalJudge,
+        machine: &Machine,
         wanted_ms: Option<&RangeInclusive<f64>>,
         others: bool,
     ) -> Result<(), JudgeError> {
         let nothing = degenerate::at_opening(&self.opened).iter().any(Objection::leaves_nothing);
         if nothing
-            || !near(wanted_ms, 1e3 * self.opened.forward_seconds, judge.device.examination_slack())
+            || !near(
+                wanted_ms,
+                1e3 * self.opened.forward_seconds,
+                machine.device.examination_slack(),
+            )
         {
             return Ok(());
         }
-        self.learn(judge.config.seed, false, &judge.arbiter)?;
+        self.learn(machine.config.seed, false, &machine.arbiter)?;
         if others && !self.families.tell_lower_precision() {
-            self.learn(judge.config.seed, true, &judge.arbiter)?;
+            self.learn(machine.config.seed, true, &machine.arbiter)?;
         }
         Ok(())
     }
@@ -77,9 +81,10 @@ impl TaskSession<'_> {
         bar: Bar,
         unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
-        let (judge, all) = (self.judge, self.memory.is_all());
-        judge.alive()?;
-        let examined = self.examine_within(wanted_ms, bar, unwanted).map_err(|e| judge.explain(e));
+        let (machine, all) = (self.machine, self.memory.is_all());
+        machine.alive()?;
+        let examined =
+            self.examine_within(wanted_ms, bar, unwanted).map_err(|e| machine.explain(e));
         if examined.is_ok() {
             self.retire();
         }
@@ -88,17 +93,17 @@ impl TaskSession<'_> {
 
     /// A process for the baselines that has served another task, where the task shares them.
     pub(super) fn another(&self) -> Option<BaselineProcess> {
-        let shared = self.processes == Sharing::Shared;
-        shared.then(|| self.judge.reuse.baseline()).flatten()
+        let shared = self.sharing == Sharing::Shared;
+        shared.then(|| self.processes.reuse.baseline()).flatten()
     }
 
     /// Ends the session, and lets processes that are shared go on to another task.
     fn retire(self) {
-        let Self { judge, oracle, baselines, processes, .. } = self;
-        if processes == Sharing::Shared {
-            judge.reuse.keep_oracle(oracle.into_worker());
+        let Self { machine, processes, oracle, baselines, sharing, .. } = self;
+        if sharing == Sharing::Shared {
+            processes.reuse.keep_oracle(oracle.into_worker());
             if let Some(baselines) = baselines {
-                judge.reuse.keep_baseline(baselines.process, &judge.arbiter);
+                processes.reuse.keep_baseline(baselines.process, &machine.arbiter);
             }
         }
     }
@@ -110,8 +115,8 @@ impl TaskSession<'_> {
         unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
         let eager_ms = 1e3 * self.oracle.opened.forward_seconds;
-        let graph = self.oracle.graph(self.judge.config.seed)?;
-        let worth = near(wanted_ms, eager_ms, self.judge.device.examination_slack())
+        let graph = self.oracle.graph(self.machine.config.seed)?;
+        let worth = near(wanted_ms, eager_ms, self.machine.device.examination_slack())
             && !graph.as_ref().is_some_and(unwanted);
         let seed = Draw::fresh(InputFamily::Own, &mut self.random).seed;
         let (mut allowed, mut objections) = (Vec::new(), self.degenerate.clone());
@@ -134,12 +139,12 @@ impl TaskSession<'_> {
             fingerprint: Fingerprint::default(),
         };
         // What it holds of the device is the baselines' from here on.
-        self.oracle.forget(&self.judge.arbiter)?;
+        self.oracle.forget(&self.machine.arbiter)?;
         if worth && examination.objections.is_empty() {
             self.against_baselines(seed, (&allowed, bar), &mut examination)?;
         }
         let versions = &self.oracle.opened.versions;
-        examination.fingerprint = self.judge.fingerprint(&versions.torch, &versions.python);
+        examination.fingerprint = self.machine.fingerprint(&versions.torch, &versions.python);
         examination.floor_ms = floor_ms(&examination.fingerprint, self.unavoidable_bytes());
         Ok(examination)
     }
@@ -151,7 +156,7 @@ impl TaskSession<'_> {
         bar: Bar,
     ) -> Result<Vec<Objection>, JudgeError> {
         let tolerances: Vec<Tolerance> = allowed.iter().map(|(tolerance, _)| *tolerance).collect();
-        let shared = self.judge.arbiter.share(Purpose::Reference);
+        let shared = self.machine.arbiter.share(Purpose::Reference);
         let mut found = self.oracle.examine(seed, &tolerances)?;
         drop(shared);
         if self.oracle.families.tell_lower_precision() {
@@ -160,7 +165,7 @@ impl TaskSession<'_> {
         }
         let mut objections = object(&found, &self.oracle.doubt, bar);
         if objections.is_empty() && bar == Bar::Clear {
-            let _shared = self.judge.arbiter.share(Purpose::Reference);
+            let _shared = self.machine.arbiter.share(Purpose::Reference);
             objections = object_to_draws(&self.oracle.redraw(seed, DRAWS)?, allowed);
         }
         Ok(objections)
@@ -168,7 +173,7 @@ impl TaskSession<'_> {
 
     /// The tolerance of each output on the inputs of a seed, and its largest magnitude there.
     fn allowed(&mut self, seed: u64) -> Result<Vec<(Tolerance, f64)>, JudgeError> {
-        let _shared = self.judge.arbiter.share(Purpose::Reference);
+        let _shared = self.machine.arbiter.share(Purpose::Reference);
         self.oracle.allowed(seed)
     }
 
@@ -200,7 +205,7 @@ impl TaskSession<'_> {
                 "the baselines are not ready",
             ));
         };
-        let shared = self.judge.arbiter.share(Purpose::Reference);
+        let shared = self.machine.arbiter.share(Purpose::Reference);
         let agreement = baselines.process.agree(&self.task.name, seed)?;
         drop(shared);
         let disagreed: Vec<Objection> = disagree(&agreement, allowed, bar);

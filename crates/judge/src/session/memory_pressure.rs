@@ -44,7 +44,8 @@ impl TaskSession<'_> {
     fn release_memory(&mut self) -> Result<bool, JudgeError> {
         if let Some(baselines) = self.baselines.take() {
             let terms = Terms {
-                judge: self.judge,
+                machine: self.machine,
+                processes: self.processes,
                 task: &self.task,
                 opened: &self.oracle.opened,
                 weights: self.oracle.played,

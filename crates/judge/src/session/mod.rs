@@ -21,7 +21,8 @@ use crate::check::layout::Layout;
 use crate::check::verify::look;
 use crate::device::device_arbiter::{Held, Purpose};
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::machine::Machine;
+use crate::judge::processes::{Processes, Shared};
 use crate::process::baseline::EarlyBaseline;
 use crate::process::channel::NoAnswer;
 use crate::process::failure::{classify, finding};
@@ -60,7 +61,8 @@ enum Opening<'r> {
 
 /// A task being judged. Dropping it ends its processes.
 pub struct TaskSession<'j> {
-    judge: &'j LocalJudge,
+    machine: &'j Machine,
+    processes: &'j Processes,
     task: Task,
     memory: Memory,
     /// Whether the task fills the device.
@@ -71,7 +73,7 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
-    processes: Sharing,
+    sharing: Sharing,
     /// Whether the session only examines the task.
     examines: bool,
     /// A process for the baselines that was begun with the oracle.
@@ -85,59 +87,60 @@ pub struct TaskSession<'j> {
 
 impl<'j> TaskSession<'j> {
     pub(crate) fn open(
-        judge: &'j LocalJudge,
+        shared: Shared<'j>,
         task: &Task,
         begun: Begun,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
-        judge.alive()?;
-        Self::open_for(Opening::Judging, judge, task, begun, memory)
+        shared.machine.alive()?;
+        Self::open_for(Opening::Judging, shared, task, begun, memory)
     }
 
     /// Opens one to look at the task itself; see [`TaskSession::examine`].
     pub(crate) fn open_to_examine(
-        judge: &'j LocalJudge,
+        shared: Shared<'j>,
         task: &Task,
         begun: Begun,
         memory: Memory,
-        (wanted_ms, processes): (Option<&RangeInclusive<f64>>, Sharing),
+        (wanted_ms, sharing): (Option<&RangeInclusive<f64>>, Sharing),
     ) -> Result<Self, JudgeError> {
-        Self::open_for(Opening::Examining(wanted_ms, processes), judge, task, begun, memory)
+        Self::open_for(Opening::Examining(wanted_ms, sharing), shared, task, begun, memory)
     }
 
     fn open_for(
         opening: Opening<'_>,
-        judge: &'j LocalJudge,
+        shared: Shared<'j>,
         task: &Task,
         begun: Begun,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
-        let opened = Self::open_within(opening, judge, task, begun, memory);
-        let opened = opened.map_err(|e| judge.explain(e));
+        let opened = Self::open_within(opening, shared, task, begun, memory);
+        let opened = opened.map_err(|e| shared.machine.explain(e));
         opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
     }
 
     fn open_within(
         opening: Opening<'_>,
-        judge: &'j LocalJudge,
+        shared: Shared<'j>,
         task: &Task,
         begun: Begun,
         memory: Memory,
     ) -> Result<Self, JudgeError> {
         let started = Instant::now();
+        let Shared { machine, processes } = shared;
         let Begun { oracle, early, cost } = begun;
-        let arena = |bytes| judge.arena(task, bytes);
-        let mut oracle = oracle.open(memory, arena, &judge.arbiter)?;
+        let arena = |bytes| machine.arena(task, bytes);
+        let mut oracle = oracle.open(memory, arena, &machine.arbiter)?;
         let mut reasons = degenerate::at_opening(&oracle.opened);
         if let Opening::Judging = opening {
-            degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
+            degenerate::refuse(&task.name, &reasons, machine.config.degenerate)?;
         }
-        let plan = judge.device.windows().with_windows_of(judge.config.window);
-        let (plan, processes) = match opening {
+        let plan = machine.device.windows().with_windows_of(machine.config.window);
+        let (plan, sharing) = match opening {
             Opening::Judging => (plan, Sharing::Own),
-            Opening::Examining(_, processes) => (plan.brief(), processes),
+            Opening::Examining(_, sharing) => (plan.brief(), sharing),
         };
-        let wanted = wanted_calls(judge, &oracle, &plan);
+        let wanted = wanted_calls(machine, &oracle, &plan);
         let layout = Layout::plan(&oracle.opened, wanted, memory.runner(), memory.apart());
         let layout = layout.ok_or_else(|| {
             let per_call = oracle.opened.sizes.inputs.bytes() + oracle.opened.sizes.outputs.bytes();
@@ -152,15 +155,15 @@ impl<'j> TaskSession<'j> {
             }
         })?;
         let learn = |oracle: &mut Oracle, others| match opening {
-            Opening::Judging => oracle.learn(judge.config.seed, others, &judge.arbiter),
-            Opening::Examining(wanted_ms, _) => oracle.learn_enough(judge, wanted_ms, others),
+            Opening::Judging => oracle.learn(machine.config.seed, others, &machine.arbiter),
+            Opening::Examining(wanted_ms, _) => oracle.learn_enough(machine, wanted_ms, others),
         };
         let anew = || {
-            let settings = (judge.config.profile, judge.config.seed);
-            LoadedOracle::load(&judge.host, task, settings, &judge.arbiter)?.open(
+            let settings = machine.settings();
+            LoadedOracle::load(&processes.host, task, settings, &machine.arbiter)?.open(
                 memory,
                 arena,
-                &judge.arbiter,
+                &machine.arbiter,
             )
         };
         let mut learnt = learn(&mut oracle, true);
@@ -190,11 +193,12 @@ impl<'j> TaskSession<'j> {
         let mut random = StdRng::from_rng(&mut rand::rng());
         if let Opening::Judging = opening {
             let seed = Draw::fresh(InputFamily::Own, &mut random).seed;
-            reasons.extend(oracle.look_for_degeneracy(seed, memory.is_all(), &judge.arbiter)?);
-            degenerate::refuse(&task.name, &reasons, judge.config.degenerate)?;
+            reasons.extend(oracle.look_for_degeneracy(seed, memory.is_all(), &machine.arbiter)?);
+            degenerate::refuse(&task.name, &reasons, machine.config.degenerate)?;
         }
         Ok(Self {
-            judge,
+            machine,
+            processes,
             task: task.clone(),
             memory,
             short: memory.is_short(&oracle.opened.sizes),
@@ -203,13 +207,17 @@ impl<'j> TaskSession<'j> {
             layout,
             plan,
             random,
-            processes,
+            sharing,
             examines: matches!(opening, Opening::Examining(..)),
             early,
             baselines: None,
             cost: cost + started.elapsed(),
             usual: BTreeMap::new(),
         })
+    }
+
+    fn shared(&self) -> Shared<'j> {
+        Shared { machine: self.machine, processes: self.processes }
     }
 
     /// Time that opening the session and its baselines took.
@@ -247,14 +255,14 @@ impl<'j> TaskSession<'j> {
     /// # Errors
     /// Usage or infrastructure errors; a candidate's failure is in the verdict.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
-        self.judge.alive()?;
-        let verdict = self.judge_within(candidate, stage).map_err(|e| self.judge.explain(e));
+        self.machine.alive()?;
+        let verdict = self.judge_within(candidate, stage).map_err(|e| self.machine.explain(e));
         verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
     fn judge_within(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         let mut found = Findings::default();
-        let artifact = build(self.judge, &self.task, candidate, &mut found)?;
+        let artifact = build(self.shared(), &self.task, candidate, &mut found)?;
         if let Some(artifact) = &artifact
             && stage > Stage::Built
         {
@@ -266,7 +274,7 @@ impl<'j> TaskSession<'j> {
             self.ablate(candidate, artifact, &mut found)?;
         }
         let known = self.known();
-        Ok(verdict(self.judge, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
+        Ok(verdict(self.machine, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
     }
 
     /// Compiles and stages the baselines unless that was done; what it took.
@@ -277,7 +285,8 @@ impl<'j> TaskSession<'j> {
             let early = early.or_else(|| self.another());
             let right = self.right_for_baselines()?;
             let terms = Terms {
-                judge: self.judge,
+                machine: self.machine,
+                processes: self.processes,
                 task: &self.task,
                 opened: &self.oracle.opened,
                 weights: self.oracle.played,
@@ -302,16 +311,17 @@ impl<'j> TaskSession<'j> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<findings::Findings, JudgeError> {
-        self.judge.alive()?;
+        self.machine.alive()?;
         let subject = Subject {
-            judge: self.judge,
+            machine: self.machine,
+            processes: self.processes,
             task: &self.task,
             seed: self.random.random_range(1..1 << 62),
             unavoidable_bytes: self.unavoidable_bytes(),
             oracle: &mut self.oracle,
         };
-        let judge = self.judge;
-        subject.inspect(candidate, inspection).map_err(|e| judge.explain(e))
+        let machine = self.machine;
+        subject.inspect(candidate, inspection).map_err(|e| machine.explain(e))
     }
 
     /// Runs the candidate in its process and cleans up after it, whatever it does.
@@ -326,25 +336,27 @@ impl<'j> TaskSession<'j> {
         let patience =
             Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
         let random = StdRng::seed_from_u64(self.random.random());
-        let (judge, layout, dir) = (self.judge, self.layout, artifact.dir.as_path());
+        let (machine, processes) = (self.machine, self.processes);
+        let (layout, dir) = (self.layout, artifact.dir.as_path());
         let timed = stage == Stage::Measured;
         // Its memory is made ready while its process starts, if that has still to be waited for.
         let (arena, spare) = std::thread::scope(|scope| {
-            let arena = scope.spawn(|| judge.runner_arena(&self.task, layout.len(), timed));
-            let spare = judge.runner_pool.take();
+            let arena =
+                scope.spawn(|| processes.runner_arena(machine, &self.task, (layout.len(), timed)));
+            let spare = processes.runner_pool.take();
             let died = |_| JudgeError::infrastructure("allocate the arena", "the thread panicked");
             (arena.join().map_err(died).and_then(|made| made), spare)
         });
         let (arena, spare) = (arena?, spare?);
         let mut runner =
-            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &judge.arbiter)?;
+            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &machine.arbiter)?;
         found.seconds.start = started.elapsed().as_secs_f64();
         let waiting = Instant::now();
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
         let went = self.take_through(&mut runner, candidate, (stage, &held), found);
-        if self.judge.device.candidates_leave_work() {
+        if self.machine.device.candidates_leave_work() {
             held.untimed();
         }
         found.seconds.inputs = runner.spent().inputs.as_secs_f64();
@@ -354,15 +366,15 @@ impl<'j> TaskSession<'j> {
         let gone =
             matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
         let Ended { outcome, tail, arena } = runner.end(gone);
-        self.judge.device.probe()?;
+        self.machine.device.probe()?;
         drop(held);
         found.seconds.end = ending.elapsed().as_secs_f64();
         self.usual.insert(stage, holding.elapsed());
         if let Some(arena) = arena {
-            judge.reuse(arena);
+            processes.reuse(arena);
         }
         // On the cpu device the next one's start would have slowed this one.
-        judge.runner_pool.expect();
+        processes.runner_pool.expect();
         match went {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
@@ -377,10 +389,10 @@ impl<'j> TaskSession<'j> {
     /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
     /// as its process; on the cpu device beside others until it is measured.
     fn hold(&self, stage: Stage) -> Held<'j> {
-        let (arbiter, usual) = (&self.judge.arbiter, self.usual.get(&stage).copied());
+        let (arbiter, usual) = (&self.machine.arbiter, self.usual.get(&stage).copied());
         // On a GPU the next runners are made beside what is not timed. On the cpu device that would
         // take the cores on which this one is checked.
-        let untimed = self.judge.device.candidates_leave_work();
+        let untimed = self.machine.device.candidates_leave_work();
         match stage {
             Stage::Measured => arbiter.alone_for(Purpose::Measurement, usual, untimed),
             _ if untimed => arbiter.alone_for(Purpose::Verification, usual, untimed),
@@ -395,11 +407,11 @@ impl<'j> TaskSession<'j> {
         (stage, held): (Stage, &Held<'_>),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        let (judge, task) = (self.judge, self.task.clone());
+        let (shared, task) = (self.shared(), self.task.clone());
         std::thread::scope(|scope| {
             // What is run last is linked beside what is not timed.
-            if stage == Stage::Measured && judge.device.has_spare_cores() {
-                scope.spawn(move || ablation::link_ahead(judge, &task, candidate));
+            if stage == Stage::Measured && shared.machine.device.has_spare_cores() {
+                scope.spawn(move || ablation::link_ahead(shared, &task, candidate));
             }
             self.load_and_verify(runner, candidate, found)
         })?;
@@ -422,10 +434,10 @@ impl<'j> TaskSession<'j> {
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let loading = Instant::now();
-        runner.begin(&self.judge.cores)?;
+        runner.begin(&self.machine.cores)?;
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
-        let settings = (profile_name(self.judge.config.profile), mode_name(self.task.mode));
+        let settings = (profile_name(self.machine.config.profile), mode_name(self.task.mode));
         runner.load(&mut self.oracle, &source, settings)?;
         let (rest, played) = (self.oracle.rest(), self.oracle.played);
         runner.state(&mut self.oracle, rest)?;
@@ -472,7 +484,7 @@ impl<'j> TaskSession<'j> {
         let draws: Vec<Draw> =
             families.iter().map(|family| Draw::fresh(*family, &mut self.random)).collect();
         let played = runner.play(&mut self.oracle, variant, &draws)?;
-        let profile = self.judge.config.profile;
+        let profile = self.machine.config.profile;
         let mut void = Vec::new();
         for call in 0..draws.len() {
             let question = (variant, draws[played.order[call]]);
@@ -500,12 +512,12 @@ impl<'j> TaskSession<'j> {
 
 /// Calls a window should be able to hold: enough for its planned length at the speed of memory, and
 /// enough that the data of a window exceeds twice the last-level cache.
-fn wanted_calls(judge: &LocalJudge, oracle: &Oracle, plan: &Plan) -> u64 {
+fn wanted_calls(machine: &Machine, oracle: &Oracle, plan: &Plan) -> u64 {
     let opened = &oracle.opened;
     let bytes = (opened.sizes.inputs.bytes() + opened.sizes.outputs.bytes()).max(1);
     // A first guess of the least time: a few microseconds to launch, and memory's share.
-    let least = 4e-6 + bytes as f64 / judge.device.guessed_bandwidth();
+    let least = 4e-6 + bytes as f64 / machine.device.guessed_bandwidth();
     let for_time = plan.longer.as_secs_f64() / least;
-    let for_cache = 2.0 * judge.device.facts().swept_bytes() as f64 / bytes as f64;
+    let for_cache = 2.0 * machine.device.facts().swept_bytes() as f64 / bytes as f64;
     for_time.max(for_cache).ceil().max(1.0) as u64
 }

@@ -25,6 +25,7 @@ use crate::admission::objection::Objection;
 use crate::device::backend::SessionLimits;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
+use crate::judge::processes::Shared;
 use crate::process::memory::{Memory, Work};
 use crate::process::slots::Slots;
 use crate::process::worker_reuse::Sharing;
@@ -40,7 +41,7 @@ const EXAMINING_STARTS: usize = 32;
 /// How often those who wait look again: sessions give way when their time has passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How the processes of a session are started: [`Begun::begin`] or [`Begun::to_verify`].
-type Begin = fn(&LocalJudge, &Task) -> Result<Begun, JudgeError>;
+type Begin = fn(Shared<'_>, &Task) -> Result<Begun, JudgeError>;
 
 /// A pool of task sessions on one judge.
 pub struct SessionPool<'j> {
@@ -133,7 +134,7 @@ impl<'j> SessionPool<'j> {
     }
 
     fn of(judge: &'j LocalJudge, work: Work) -> Self {
-        let limits = judge.device.session_limits(work == Work::Examining);
+        let limits = judge.machine.device.session_limits(work == Work::Examining);
         let SessionLimits { working: units, open: parts } = limits;
         let state = State {
             queue: Queue::new(units),
@@ -164,7 +165,7 @@ impl<'j> SessionPool<'j> {
     /// task. A session that needs much of a GPU's memory only starts its processes; the first candidate opens it.
     pub fn open(&self, task: &Task) -> Result<(), JudgeError> {
         let key = Key::of(task);
-        if let Some(begun) = self.begin(&key, &|| Begun::begin(self.judge, task))? {
+        if let Some(begun) = self.begin(&key, &|| Begun::begin(self.judge.shared(), task))? {
             let mut state = self.lock();
             let large = parts_of(&state.large, &key) > 1;
             state.begun.push((key, begun));
@@ -212,11 +213,12 @@ impl<'j> SessionPool<'j> {
         // Baselines take longest to start: only where they are needed.
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let known = self.known(task, begin)?;
-        let seconds = match built(self.judge, task, &known, candidate, stage)? {
+        let seconds = match built(self.judge.shared(), task, &known, candidate, stage)? {
             ControlFlow::Break(verdict) => return Ok(verdict),
             ControlFlow::Continue(seconds) => seconds,
         };
-        let alone = stage == Stage::Measured && !self.judge.device.times_while_others_work();
+        let alone =
+            stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
         let mut verdict =
             self.with(task, alone, begin, |session| session.judge(candidate, stage))?;
         verdict.seconds.build += seconds;
@@ -264,8 +266,8 @@ impl<'j> SessionPool<'j> {
         inspection: &Inspection,
     ) -> Result<Findings, JudgeError> {
         // Times of kernels mean something only alone.
-        let alone =
-            *inspection == Inspection::Kernels && !self.judge.device.times_while_others_work();
+        let alone = *inspection == Inspection::Kernels
+            && !self.judge.machine.device.times_while_others_work();
         self.with(task, alone, Begun::to_verify, |session| session.inspect(candidate, inspection))
     }
 
@@ -289,9 +291,9 @@ impl<'j> SessionPool<'j> {
         unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
         let judge = self.judge;
-        let begin = || Begun::to_examine(judge, task, processes);
+        let begin = || Begun::to_examine(judge.shared(), task, processes);
         loop {
-            judge.alive()?;
+            judge.machine.alive()?;
             let key = Key::of(task);
             let begun = self.begin(&key, &begin)?;
             // Timed work gets exclusive access from the arbiter.
@@ -301,7 +303,7 @@ impl<'j> SessionPool<'j> {
             let opening = (wanted_ms, processes);
             let begun = begun.map_or_else(begin, Ok);
             let session = begun.and_then(|begun| {
-                TaskSession::open_to_examine(judge, task, begun, turn.memory(), opening)
+                TaskSession::open_to_examine(judge.shared(), task, begun, turn.memory(), opening)
             });
             match session.and_then(|session| session.examine(wanted_ms, bar, unwanted)) {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
@@ -321,17 +323,19 @@ impl<'j> SessionPool<'j> {
     ) -> Result<T, JudgeError> {
         let mut again = true;
         loop {
-            self.judge.alive()?;
+            self.judge.machine.alive()?;
             let key = Key::of(task);
-            let begun = self.begin(&key, &|| begin(self.judge, task))?;
+            let begun = self.begin(&key, &|| begin(self.judge.shared(), task))?;
             let turn = self.turn(key, alone);
             let kept = turn.take();
             let was_kept = kept.is_some();
             let session = match (kept, begun) {
                 (Some(session), _) => Ok(session),
-                (None, begun) => begun
-                    .map_or_else(|| begin(self.judge, task), Ok)
-                    .and_then(|begun| TaskSession::open(self.judge, task, begun, turn.memory())),
+                (None, begun) => {
+                    begun.map_or_else(|| begin(self.judge.shared(), task), Ok).and_then(|begun| {
+                        TaskSession::open(self.judge.shared(), task, begun, turn.memory())
+                    })
+                }
             };
             if let Ok(session) = &session {
                 turn.learn(session);
@@ -367,7 +371,7 @@ impl<'j> SessionPool<'j> {
         }
         let parts = parts_of(&state.large, key);
         let there = state.idle.iter().any(|idle| idle.key == *key && idle.parts >= parts);
-        if there || state.queue.knows(key) || !self.judge.device.has_spare_cores() {
+        if there || state.queue.knows(key) || !self.judge.machine.device.has_spare_cores() {
             return Ok(None);
         }
         drop(state);
@@ -414,7 +418,7 @@ impl<'j> SessionPool<'j> {
 
     /// Parts of the memory that are in use.
     fn busy(&self, state: &State<'_>) -> usize {
-        if self.judge.device.divides_memory() {
+        if self.judge.machine.device.divides_memory() {
             return state.queue.working();
         }
         // On the cpu device who works alone takes up every core, but one part.
@@ -477,7 +481,7 @@ impl<'j> Turn<'_, 'j> {
 
     fn keep(&self, session: TaskSession<'j>) {
         // On the cpu device memory is not what is short.
-        let short = self.pool.judge.device.divides_memory();
+        let short = self.pool.judge.machine.device.divides_memory();
         let time = if short { session.cost() } else { Duration::ZERO };
         let until = Instant::now() + time;
         let (key, parts) = (self.key.clone(), self.parts);

@@ -20,21 +20,21 @@ impl TaskSession<'_> {
     ) -> Result<f64, JudgeError> {
         // A session on a GPU has started one, which cannot call these kernels.
         self.early = None;
-        let judge = self.judge;
+        let (machine, processes) = (self.machine, self.processes);
         let Some(mut process) = process.or_else(|| Some(self.baselines.take()?.process)) else {
             let reason = "no baseline process is available";
             return Err(JudgeError::infrastructure("time the self-calibration kernel", reason));
         };
-        let shared = judge.device.share_for_host_work(&judge.arbiter, Purpose::Baselines);
-        let settings = (judge.config.profile, judge.config.seed);
-        process.open(contender, settings, (self.oracle.played, None), &judge.arbiter)?;
+        let shared = machine.device.share_for_host_work(&machine.arbiter, Purpose::Baselines);
+        let settings = machine.settings();
+        process.open(contender, settings, (self.oracle.played, None), &machine.arbiter)?;
         drop(shared);
-        let seeded = (Baseline::Eager, judge.config.seed, Tuned::Alone);
-        process.compile(&contender.name, seeded, &judge.arbiter)?;
+        let seeded = (Baseline::Eager, machine.config.seed, Tuned::Alone);
+        process.compile(&contender.name, seeded, &machine.arbiter)?;
         let (task, opened) = (&self.task, &self.oracle.opened);
         let (memory, layout, plan) = (self.memory, self.layout, self.plan);
         let weights = self.oracle.played;
-        let terms = Terms { judge, task, opened, weights, memory, layout, plan };
+        let terms = Terms { machine, processes, task, opened, weights, memory, layout, plan };
         let wanted = (vec![Baseline::Eager], Vec::new());
         let baselines = Baselines::stage(&terms, process, wanted, &mut self.random)?;
         let seconds = baselines.ready.first().map_or(0.0, |ready| ready.seconds);

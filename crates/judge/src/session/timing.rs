@@ -1,6 +1,5 @@
 //! Times a verified candidate in windows interleaved with the baselines', and evaluates them.
 
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use warpwright_record::verdict::IntegrityFinding;
@@ -80,7 +79,7 @@ impl TaskSession<'_> {
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
         let timed = [runner.pid(), process.pid()];
-        let mut watch = self.judge.watch(timed, 1 + ready.len());
+        let mut watch = self.machine.watch(timed, 1 + ready.len(), &self.processes.host.workers);
         // Rounds at the last look: a round that is taken out later must not bring it again.
         let mut seen = 0;
         self.warm_up(process, ready, *staged)?;
@@ -122,7 +121,7 @@ impl TaskSession<'_> {
             let done = rounds.nothing.len();
             let Some(look) = schedule.look_after(done).filter(|_| done > seen) else { continue };
             seen = done;
-            let device = &self.judge.device;
+            let device = &self.machine.device;
             let busy = !device.has_baseline_floors() && watch.busy_host();
             let levels = if device.has_baseline_floors() {
                 Levels::of_baselines(ready, &rounds)
@@ -159,9 +158,8 @@ impl TaskSession<'_> {
         }
         found.seconds.windows = rounds.beside();
         let (mut conditions, told) = watch.end(rounds.variation())?;
-        if self.judge.device.launches_from_host() {
-            let mut empty = self.judge.empty.lock().unwrap_or_else(PoisonError::into_inner);
-            conditions.empty_window = empty.add(&rounds.nothing);
+        if self.machine.device.launches_from_host() {
+            conditions.empty_window = self.machine.remember_empty(&rounds.nothing);
             found.caveats.extend(baseline_floor::slow_host(conditions.empty_window));
         }
         found.conditions = Some(conditions);
@@ -221,16 +219,16 @@ impl TaskSession<'_> {
     /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in
     /// part, so only outputs count here.
     fn against_physics(&self, found: &mut Findings) {
-        let fingerprint = self.judge.fingerprint("", "");
+        let fingerprint = self.machine.fingerprint("", "");
         let (Some(bandwidth), Some(time)) =
             (fingerprint.bandwidth_bytes_per_second, found.times.candidate)
         else {
             return;
         };
         let bytes = self.oracle.opened.sizes.outputs.bytes();
-        if self.judge.device.memory_bounds_results() && !self.oracle.opened.aliases_input {
+        if self.machine.device.memory_bounds_results() && !self.oracle.opened.aliases_input {
             let least = 0.75e3 * bytes as f64 / bandwidth as f64;
-            if time.high < least && bytes > 2 * self.judge.device.facts().cache_bytes {
+            if time.high < least && bytes > 2 * self.machine.device.facts().cache_bytes {
                 found.integrity.push(IntegrityFinding {
                     class: "faster_than_memory".to_owned(),
                     message: format!(

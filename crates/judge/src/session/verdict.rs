@@ -15,7 +15,8 @@ use warpwright_task::Task;
 use crate::admission::objection::{self, Objection};
 use crate::check::verify::Looked;
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::machine::Machine;
+use crate::judge::processes::Shared;
 use crate::process::failure::failure;
 use crate::process::wire::Versions;
 
@@ -72,12 +73,12 @@ pub(crate) fn floor_ms(fingerprint: &Fingerprint, bytes: u64) -> Option<f64> {
 
 /// Compiles a candidate, beside whatever runs on the device.
 pub(crate) fn build(
-    judge: &LocalJudge,
+    Shared { machine, processes }: Shared<'_>,
     task: &Task,
     candidate: &Candidate,
     found: &mut Findings,
 ) -> Result<Option<Artifact>, JudgeError> {
-    match judge.build(task, candidate, Instrument::default())? {
+    match processes.build(machine, task, candidate, Instrument::default())? {
         Outcome::Built(artifact) => {
             found.seconds.build = artifact.seconds;
             Ok(Some(artifact))
@@ -96,18 +97,18 @@ pub(crate) fn build(
 /// Compiles a candidate that is to be taken as far as `stage`: the verdict, if that was all or it failed, else
 /// the seconds it took.
 pub(crate) fn built(
-    judge: &LocalJudge,
+    shared: Shared<'_>,
     task: &Task,
     known: &Known,
     candidate: &Candidate,
     stage: Stage,
 ) -> Result<ControlFlow<Verdict, f64>, JudgeError> {
     let mut found = Findings::default();
-    let artifact = build(judge, task, candidate, &mut found)?;
+    let artifact = build(shared, task, candidate, &mut found)?;
     Ok(match &artifact {
         Some(artifact) if stage > Stage::Built => ControlFlow::Continue(artifact.seconds),
         artifact => ControlFlow::Break(verdict(
-            judge,
+            shared.machine,
             task,
             known,
             candidate,
@@ -119,14 +120,14 @@ pub(crate) fn built(
 
 /// Builds the verdict from the findings.
 pub(crate) fn verdict(
-    judge: &LocalJudge,
+    machine: &Machine,
     task: &Task,
     known: &Known,
     candidate: &Candidate,
     artifact: Option<&Artifact>,
     (stage, mut found): (Stage, Findings),
 ) -> Verdict {
-    let mut fingerprint = judge.fingerprint(&known.versions.torch, &known.versions.python);
+    let mut fingerprint = machine.fingerprint(&known.versions.torch, &known.versions.python);
     fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
     let verified = stage > Stage::Built && !found.bad();
     if !known.doubt.is_empty() {
@@ -154,8 +155,8 @@ pub(crate) fn verdict(
         tier: Tier::Host,
         task: task.name.clone(),
         candidate: candidate.hash().to_owned(),
-        device: judge.config.device.to_string(),
-        profile: judge.config.profile,
+        device: machine.config.device.to_string(),
+        profile: machine.config.profile,
         stage,
         verified,
         failure: found.failure,
@@ -169,7 +170,7 @@ pub(crate) fn verdict(
         kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
         provenance: found.provenance,
         diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),
-        isolation: judge.isolation(),
+        isolation: machine.isolation(),
         caveats: found.caveats,
         conditions: found.conditions,
         seconds: found.seconds,

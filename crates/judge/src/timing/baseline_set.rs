@@ -8,7 +8,8 @@ use crate::check::layout::{Layout, MAX_CALLS};
 use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
+use crate::judge::machine::Machine;
+use crate::judge::processes::{Processes, furnish};
 use crate::process::baseline::{BaselineProcess, Tuned};
 use crate::process::memory::Memory;
 use crate::process::wire::Opened;
@@ -29,7 +30,8 @@ pub(crate) struct Baselines {
 
 /// The task, judge and plan that the baselines are prepared for.
 pub(crate) struct Terms<'a> {
-    pub(crate) judge: &'a LocalJudge,
+    pub(crate) machine: &'a Machine,
+    pub(crate) processes: &'a Processes,
     pub(crate) task: &'a Task,
     pub(crate) opened: &'a Opened,
     /// The reference's weights.
@@ -77,10 +79,10 @@ struct Windows {
 
 impl Terms<'_> {
     fn windows(&self) -> Windows {
-        let Self { judge, opened, memory, layout, .. } = self;
+        let Self { machine, opened, memory, layout, .. } = self;
         // Inputs and the results of a window each have their share of the memory.
         let share = memory.staged();
-        let swept = judge.device.facts().swept_bytes();
+        let swept = machine.device.facts().swept_bytes();
         // One set alone would be found in a cache again, unless it is larger than any.
         let least = if opened.sizes.inputs.bytes() > 16 * swept { 1 } else { 2 };
         let fits = |bytes: u64| (share / bytes.max(1)).max(least);
@@ -88,7 +90,7 @@ impl Terms<'_> {
         // On a GPU results give way to later ones once they fill its cache twice: windows must be
         // long whatever the memory. On the cpu device the arena holds those of a window.
         let outputs = opened.sizes.outputs.bytes();
-        if judge.device.windows_reuse_results() {
+        if machine.device.windows_reuse_results() {
             let keep = 1 + 2 * swept / outputs.max(1);
             return Windows { staged, keep: Some(keep.min(MAX_CALLS) as usize), most: MAX_CALLS };
         }
@@ -115,23 +117,23 @@ impl Baselines {
         right: Option<&Right>,
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, opened, weights, memory, .. } = terms;
-        judge.calibrate(false)?;
-        let (mut wanted, mut caveats) = (judge.wanted(), Vec::new());
+        let &Terms { machine, processes, task, opened, weights, memory, .. } = terms;
+        processes.calibrate(machine, false)?;
+        let (mut wanted, mut caveats) = (machine.wanted(), Vec::new());
         let (mut process, mut had) = loop {
             let mut process = match early.take() {
                 Some(mut process) => {
-                    judge.furnish(&mut process, terms.arena_bytes())?;
+                    furnish(machine, &mut process, terms.arena_bytes())?;
                     process
                 }
-                None => judge.baseline_process(terms.arena_bytes())?,
+                None => processes.baseline_process(machine, terms.arena_bytes())?,
             };
             // On the cpu device loading and compiling would disturb what is timed; a GPU it asks for
             // itself.
-            let shared = judge.device.share_for_host_work(&judge.arbiter, Purpose::Baselines);
+            let shared = machine.device.share_for_host_work(&machine.arbiter, Purpose::Baselines);
             let bound = memory.shares(Some(&opened.sizes)).map(|shares| shares.baseline);
-            let settings = (judge.config.profile, judge.config.seed);
-            process.open(task, settings, (weights, bound), &judge.arbiter)?;
+            let settings = machine.settings();
+            process.open(task, settings, (weights, bound), &machine.arbiter)?;
             let compiled = compile(terms, &mut process, &wanted, &mut caveats);
             drop(shared);
             match compiled {
@@ -162,10 +164,10 @@ impl Baselines {
         (mut had, mut caveats): (Vec<Baseline>, Vec<String>),
         random: &mut StdRng,
     ) -> Result<Self, JudgeError> {
-        let &Terms { judge, task, memory, plan, .. } = terms;
+        let &Terms { machine, task, memory, plan, .. } = terms;
         let name = &task.name;
-        let _alone = judge.arbiter.alone(Purpose::Staging);
-        process.pin(name, &judge.cores)?;
+        let _alone = machine.arbiter.alone(Purpose::Staging);
+        process.pin(name, &machine.cores)?;
         let Windows { staged, keep, most } = terms.windows();
         let seeds: Vec<u64> = (0..staged).map(|_| random.random_range(1..1 << 62)).collect();
         let warm = |process: &mut BaselineProcess, had: &[Baseline]| {
@@ -212,7 +214,7 @@ fn leave_out(
     if had.iter().all(|which| *which == Baseline::Eager) {
         return Ok(());
     }
-    let shared = terms.judge.arbiter.share(Purpose::Reference);
+    let shared = terms.machine.arbiter.share(Purpose::Reference);
     let agreement = match process.agree(name, right.seed) {
         Err(JudgeError::Memory { .. }) if terms.memory.is_all() => {
             caveats.push(
@@ -261,12 +263,12 @@ fn compile(
     wanted: &[Baseline],
     caveats: &mut Vec<String>,
 ) -> Result<Vec<Baseline>, (Baseline, JudgeError)> {
-    let judge = terms.judge;
-    let (name, seed) = (&terms.task.name, judge.config.seed);
+    let machine = terms.machine;
+    let (name, seed) = (&terms.task.name, machine.config.seed);
     let tuned = if terms.memory.examines() { Tuned::Beside } else { Tuned::Alone };
     let mut had = Vec::new();
     for &which in wanted {
-        match process.compile(name, (which, seed, tuned), &judge.arbiter) {
+        match process.compile(name, (which, seed, tuned), &machine.arbiter) {
             Ok(()) => had.push(which),
             Err(JudgeError::Memory { .. }) if which.is_spare() && terms.memory.is_all() => {
                 do_without(process, name, which, caveats).map_err(|error| (which, error))?;

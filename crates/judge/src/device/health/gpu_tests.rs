@@ -32,11 +32,11 @@ fn gpu_processes_see_no_other_gpu() {
         |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let listing = || Spec::new("/bin/ls").arg("/dev").with_system();
     let seen = |list: Spec| {
-        let said = judge.host.jail.run(list).unwrap().stdout.text();
+        let said = judge.processes.host.jail.run(list).unwrap().stdout.text();
         said.lines().filter(|name| is_gpu(name)).map(str::to_owned).collect::<Vec<_>>()
     };
     let minor = node(&CudaDevice::open(0).unwrap().identity().unwrap()).unwrap();
-    assert_eq!(seen(judge.device.equip(listing())), [format!("nvidia{minor}")]);
+    assert_eq!(seen(judge.machine.device.equip(listing())), [format!("nvidia{minor}")]);
     // Positive control: who is given all sees all.
     let names = fs_err::read_dir("/dev").unwrap().map(|entry| entry.unwrap().file_name());
     let there = names.filter(|name| is_gpu(&name.to_string_lossy())).count();

@@ -111,7 +111,7 @@ fn but(at: &[(usize, Result<Sample, NoReading>)]) -> Script {
 fn play<const N: usize>(scripts: [Script; N]) -> [Result<Verdict, JudgeError>; N] {
     let script = Arc::new(Mutex::new(but(&[])));
     let mut judge = own_judge(Device::Cpu);
-    judge.health = Health::Gpu(Box::new(Recorded(Arc::clone(&script))));
+    judge.machine.health = Health::Gpu(Box::new(Recorded(Arc::clone(&script))));
     let pool = SessionPool::new(&judge);
     let task = Task::from_source("relu", TASK);
     let one = |next| {

@@ -47,12 +47,12 @@ fn nothing_begun(runner_pool: &RunnerPool) -> bool {
 #[test]
 fn idle_runners_are_replaced_and_end_with_the_judge() {
     let judge = own_judge(Device::Cpu);
-    let runner_pool = &judge.runner_pool;
+    let runner_pool = &judge.processes.runner_pool;
     assert!(nothing_begun(runner_pool), "opening a judge starts nothing");
 
-    let alone = judge.arbiter.alone(Purpose::Measurement);
+    let alone = judge.machine.arbiter.alone(Purpose::Measurement);
     runner_pool.expect();
-    until("a start that waits for the device", || judge.arbiter.waiting() == 1);
+    until("a start that waits for the device", || judge.machine.arbiter.waiting() == 1);
     assert!(nothing_begun(runner_pool), "nothing starts beside a measured window");
     drop(alone);
     let [first] = settled(runner_pool, 1)[..] else { panic!("one is kept on the cpu device") };
@@ -83,17 +83,21 @@ fn idle_runners_are_replaced_and_end_with_the_judge() {
 #[test]
 fn a_start_in_progress_is_awaited_or_killed() {
     let judge = own_judge(Device::Cpu);
-    judge.runner_pool.expect();
-    let spare = judge.runner_pool.take().unwrap();
-    assert_eq!(judge.runner_pool.shared.lock().starts, 1, "it took the one that was under way");
+    judge.processes.runner_pool.expect();
+    let spare = judge.processes.runner_pool.take().unwrap();
+    assert_eq!(
+        judge.processes.runner_pool.shared.lock().starts,
+        1,
+        "it took the one that was under way"
+    );
     drop(spare);
     // Executed, so that it has torch to import; and stopped, so that it never answers.
-    judge.host.forks.close();
-    let shared = &judge.runner_pool.shared;
+    judge.processes.host.forks.close();
+    let shared = &judge.processes.runner_pool.shared;
     loop {
-        judge.runner_pool.expect();
-        until("a process that starts", || !nothing_begun(&judge.runner_pool));
-        for pid in judge.host.workers.pids().into_iter().flat_map(tree) {
+        judge.processes.runner_pool.expect();
+        until("a process that starts", || !nothing_begun(&judge.processes.runner_pool));
+        for pid in judge.processes.host.workers.pids().into_iter().flat_map(tree) {
             // It may have ended.
             let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP);
         }
@@ -116,15 +120,15 @@ fn a_start_in_progress_is_awaited_or_killed() {
 fn gpu_a_starting_runner_writes_outside_candidate_memory() {
     const LOOKED_AT: u64 = 256 << 20;
     let judge = own_judge(Device::Cuda(0));
-    let arena = judge.runner_pool.common_arena().unwrap().unwrap();
+    let arena = judge.processes.runner_pool.common_arena().unwrap().unwrap();
     arena.poison(0, arena.len(), Poison::NAN).unwrap();
-    let runner = judge.runner_pool.take().unwrap();
+    let runner = judge.processes.runner_pool.take().unwrap();
     let poisoned = |from: u64, bytes: u64| {
         let mut held = vec![0; bytes as usize];
         arena.read(from, &mut held).unwrap();
         held.chunks_exact(4).all(|word| word == Poison::NAN.word().to_le_bytes())
     };
-    let candidates = judge.runner_pool.shared.means.arena_bytes;
+    let candidates = judge.processes.runner_pool.shared.means.arena_bytes;
     assert!(poisoned(0, LOOKED_AT), "where weights lie");
     assert!(poisoned(candidates - LOOKED_AT, LOOKED_AT), "where results lie");
     assert!(!poisoned(candidates, arena.len() - candidates), "positive control");
@@ -176,7 +180,7 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
     let judge = own_judge(Device::Cpu);
     let task = warpwright_task::Task::from_source("none", "");
     // Twice as much as the candidate is shown, and it takes the rest as well.
-    let arena = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
+    let arena = judge.processes.runner_arena(&judge.machine, &task, (2 * ARENA, false)).unwrap();
     let source = "import ctypes, os, re, time, torch\n\
         kept = torch.zeros(1000, dtype=torch.uint8)\n\
         libc = ctypes.CDLL(None)\n\
@@ -196,7 +200,7 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
                     counter.value += 1\n    \
             os._exit(0)\n\
         raise ValueError('wrote')\n";
-    let mut spare = judge.runner_pool.take().unwrap();
+    let mut spare = judge.processes.runner_pool.take().unwrap();
     assert_eq!(said_in(&mut spare, &arena, "mine", source), "ValueError: wrote");
     let counted = || {
         let mut bytes = [0; 8];
@@ -212,7 +216,7 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
     assert!(outcome.is_some(), "the jail tells that nothing in it is left");
     let before = counted();
     // What survived would write while another process starts.
-    drop(judge.runner_pool.take().unwrap());
+    drop(judge.processes.runner_pool.take().unwrap());
     assert_eq!(counted(), before, "something that survived writes");
     assert_eq!(
         secrets(&held_by(&arena)),
@@ -220,8 +224,8 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
         "positive control: it is there until the next takes it"
     );
 
-    judge.reuse(arena);
-    let again = judge.runner_arena(&task, 2 * ARENA, false).unwrap();
+    judge.processes.reuse(arena);
+    let again = judge.processes.runner_arena(&judge.machine, &task, (2 * ARENA, false)).unwrap();
     let poison = crate::device::arena::Poison::NAN.word().to_le_bytes();
     assert!(held_by(&again).chunks_exact(4).all(|word| word == poison), "all of it is poisoned");
 }
@@ -229,7 +233,7 @@ fn a_reused_arena_holds_nothing_of_the_previous_candidate() {
 #[test]
 fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
     let judge = shared_judge();
-    let mut other = judge.runner_pool.take().unwrap();
+    let mut other = judge.processes.runner_pool.take().unwrap();
     let theirs = other.runner_dir.shown().to_owned();
     let read = |path: &std::path::Path| {
         format!("raise ValueError('read ' + open({:?}).read())", path.to_string_lossy())
@@ -237,13 +241,13 @@ fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
     let told = said(&mut other, "theirs", &read(&theirs.join("theirs")));
     assert_eq!(told, "ValueError: read theirs", "positive control: to its own runner it is there");
 
-    let mut mine = judge.runner_pool.take().unwrap();
+    let mut mine = judge.processes.runner_pool.take().unwrap();
     let told = said(&mut mine, "mine", &read(&theirs.join("theirs")));
     assert!(theirs.join("theirs").exists());
     let refused = ["FileNotFoundError", "PermissionError"];
     assert!(refused.iter().any(|error| told.starts_with(error)), "{told}");
 
-    let mut mine = judge.runner_pool.take().unwrap();
+    let mut mine = judge.processes.runner_pool.take().unwrap();
     let own = mine.runner_dir.shown().join("mine");
     let source = format!("open({:?}, 'w').write('changed')", own.to_string_lossy());
     let told = said(&mut mine, "mine", &source);
@@ -255,7 +259,7 @@ fn a_runner_sees_its_own_folder_read_only_and_no_other_runners() {
 #[test]
 fn runners_are_forked_and_a_dead_server_restarts_once() {
     let Some(judge) = forking_judge(Device::Cpu) else { return };
-    let forks = judge.host.forks.of(Role::Runner);
+    let forks = judge.processes.host.forks.of(Role::Runner);
     let kill_parent = || {
         let parent = forks.parent().expect("it lives");
         kill_process(Pid::from_raw(parent as i32).unwrap(), Signal::KILL).unwrap();
@@ -266,8 +270,8 @@ fn runners_are_forked_and_a_dead_server_restarts_once() {
         let told = judge.how_started();
         (told.forked, told.executed)
     };
-    let mut first = judge.runner_pool.take().unwrap();
-    let second = judge.runner_pool.take().unwrap();
+    let mut first = judge.processes.runner_pool.take().unwrap();
+    let second = judge.processes.runner_pool.take().unwrap();
     assert_eq!(counts(), (2, 0), "{:?}", judge.how_started());
     // The supervisor of each is the parent's child.
     for spare in [&first, &second] {
@@ -278,12 +282,12 @@ fn runners_are_forked_and_a_dead_server_restarts_once() {
     assert!(first.worker.answers(), "runners outlive their parent");
     drop((first, second));
 
-    let third = judge.runner_pool.take().unwrap();
+    let third = judge.processes.runner_pool.take().unwrap();
     assert_eq!(counts(), (3, 0), "{:?}", judge.how_started());
     assert_ne!(forks.parent(), Some(before));
     kill_parent();
     drop(third);
-    let mut fourth = judge.runner_pool.take().unwrap();
+    let mut fourth = judge.processes.runner_pool.take().unwrap();
     assert!(fourth.worker.answers());
     assert_eq!(counts(), (3, 1));
     assert!(judge.how_started().reason.is_none(), "it was gone before it was asked");
@@ -306,18 +310,19 @@ fn a_forked_runner_shares_the_environment_but_not_random_state() {
         open_files = sorted(os.listdir('/proc/self/fd'))\n\
         raise ValueError(str([sorted(os.environ.items()), sys.argv, os.getcwd(), handlers, ignored, \
         open_files, threading.active_count(), torch.get_num_threads(), 'numpy' in sys.modules]))\n";
-    let mut forked = judge.runner_pool.take().unwrap();
+    let mut forked = judge.processes.runner_pool.take().unwrap();
     assert_eq!(judge.how_started().forked, 1, "{:?}", judge.how_started());
     let told = said(&mut forked, "mine", about);
     assert!(told.starts_with("ValueError: [[("), "{told}");
     let draw = "import random, torch\n\
         raise ValueError(f'drew {random.random()} {torch.rand(1).item()}')\n";
-    let drawn: Vec<String> =
-        (0..2).map(|_| said(&mut judge.runner_pool.take().unwrap(), "mine", draw)).collect();
+    let drawn: Vec<String> = (0..2)
+        .map(|_| said(&mut judge.processes.runner_pool.take().unwrap(), "mine", draw))
+        .collect();
     let both: Vec<Vec<&str>> = drawn.iter().map(|said| said.split(' ').collect()).collect();
     assert!(both[0][2] != both[1][2] && both[0][3] != both[1][3], "{drawn:?}");
-    judge.host.forks.close();
-    let mut executed = judge.runner_pool.take().unwrap();
+    judge.processes.host.forks.close();
+    let mut executed = judge.processes.runner_pool.take().unwrap();
     assert_eq!(judge.how_started().executed, 1);
     assert_eq!(said(&mut executed, "mine", about), told);
 }
@@ -329,14 +334,14 @@ fn long_a_fork_uses_less_processor_time_than_an_executed_runner() {
     let Some(judge) = forking_judge(Device::Cpu) else { return };
     let medians = [true, false].map(|forked| {
         if !forked {
-            judge.host.forks.close();
+            judge.processes.host.forks.close();
         }
         let memory = "with open('/proc/self/smaps_rollup') as lines:\n    \
             raise ValueError([line.strip() for line in lines if line.startswith('Private_Dirty')])\n";
-        println!("{}", said(&mut judge.runner_pool.take().unwrap(), "mine", memory));
+        println!("{}", said(&mut judge.processes.runner_pool.take().unwrap(), "mine", memory));
         let starts = (0..11).map(|_| {
             let start = Instant::now();
-            let spare = judge.runner_pool.shared.start().unwrap();
+            let spare = judge.processes.runner_pool.shared.start().unwrap();
             let seconds = start.elapsed().as_secs_f64();
             let used = tree(spare.worker.pid()).into_iter().filter_map(process_seconds);
             (seconds, used.sum::<f64>())

@@ -45,14 +45,20 @@ impl LocalJudge {
     ) -> Result<Calibration, JudgeError> {
         let mut calibration = self.calibrate(true)?;
         let started = Instant::now();
-        let elements = self.device.calibration_elements();
+        let elements = self.machine.device.calibration_elements();
         let mut session = self.task(&known::task(elements))?;
         let first = known::candidate(1);
-        let built = self.build(&known::task(elements), &first, Instrument::default())?;
+        let built = self.processes.build(
+            &self.machine,
+            &known::task(elements),
+            &first,
+            Instrument::default(),
+        )?;
         let Outcome::Built(artifact) = built else {
             return Err(broken("it does not build"));
         };
-        let mut process = Some(self.baseline_calling(Some(&artifact.dir), 1 << 30)?);
+        let mut process =
+            Some(self.processes.baseline_calling(&self.machine, Some(&artifact.dir), 1 << 30)?);
         let mut time_against = |session: &mut TaskSession<'_>, steps| {
             session.time_against(process.take(), &known::contender(elements, steps))
         };
@@ -75,9 +81,9 @@ impl LocalJudge {
         }
         calibration.exactness = Some(known::tally(&trials));
         calibration.trials = trials;
-        if self.config.window.is_none() {
-            store(&self.config.cache, &calibration)?;
-            self.learn(calibration.clone());
+        if self.machine.config.window.is_none() {
+            store(&self.machine.config.cache, &calibration)?;
+            self.machine.learn(calibration.clone());
         }
         Ok(calibration)
     }
@@ -166,8 +172,8 @@ mod tests {
         assert!(exactness.variation.unwrap() > 0.0);
         let ratio = exactness.identical_ratio.unwrap();
         assert!((0.5..2.0).contains(&ratio), "{ratio}: not the same kernel on both sides");
-        assert_eq!(judge.fingerprint("", "").exactness, Some(exactness.clone()));
+        assert_eq!(judge.machine.fingerprint("", "").exactness, Some(exactness.clone()));
         let again = own_judge(Device::Cpu);
-        assert_eq!(again.fingerprint("", "").exactness, Some(exactness), "kept on disk");
+        assert_eq!(again.machine.fingerprint("", "").exactness, Some(exactness), "kept on disk");
     }
 }

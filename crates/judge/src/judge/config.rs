@@ -1,0 +1,46 @@
+//! What a judge is opened with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use warpwright_jail::Requirement;
+use warpwright_record::verdict::Profile;
+
+use crate::admission::degenerate::Degenerate;
+use crate::device::facts::Device;
+
+/// Which baselines a candidate is timed against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaselineSet {
+    /// Eager and `torch.compile` in its default mode.
+    Plain,
+    /// `Plain` and, on a GPU, `reduce-overhead`.
+    Usual,
+    /// `Usual` and, on a GPU, `max-autotune`.
+    All,
+}
+
+/// Configuration of a judge.
+#[derive(Clone, Debug)]
+pub struct JudgeConfig {
+    /// Where candidates run.
+    pub device: Device,
+    /// Rules of precision and comparison.
+    pub profile: Profile,
+    /// Seed of the reference's weights. Secrets (inputs, addresses, which timed calls are compared) come from
+    /// the system's entropy instead.
+    pub seed: u64,
+    /// Baselines to time against.
+    pub baselines: BaselineSet,
+    /// Whether degenerate tasks are refused or judged without reward.
+    pub degenerate: Degenerate,
+    /// Minimum isolation; with less, opening the judge fails.
+    pub isolation: Requirement,
+    /// Python interpreter with torch.
+    pub python: PathBuf,
+    /// Cache folder for builds, compiled baselines and calibrations.
+    pub cache: PathBuf,
+    /// Length of a timed window; `None` for the device's default. Only for measuring the accuracy of
+    /// shorter windows.
+    pub window: Option<Duration>,
+}

@@ -1,0 +1,152 @@
+//! The judge: the machine and the processes that the sessions of all its tasks share.
+
+mod config;
+pub(crate) mod machine;
+pub(crate) mod processes;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use warpwright_build::Toolchain;
+use warpwright_jail::{Jail, JailError, Level, Requirement};
+use warpwright_record::verdict::Isolation;
+use warpwright_task::Task;
+use warpwright_task::similarity::OpGraph;
+
+use self::machine::Machine;
+use self::processes::{Processes, Shared};
+use crate::device;
+use crate::device::device_arbiter::{Neighbour, Used};
+use crate::device::facts::DeviceFacts;
+use crate::error::JudgeError;
+use crate::process::forks::HowStarted;
+use crate::process::memory::{Memory, Work};
+use crate::process::oracle::LoadedOracle;
+use crate::process::role::Role;
+use crate::process::{arena_allocator, embedded};
+use crate::session::{Begun, TaskSession};
+use crate::timing::calibrate::Calibration;
+
+pub use self::config::{BaselineSet, JudgeConfig};
+
+/// A judge on this machine.
+pub struct LocalJudge {
+    pub(crate) processes: Processes,
+    pub(crate) machine: Machine,
+}
+
+impl LocalJudge {
+    /// Detects the machine and prepares everything that tasks share.
+    ///
+    /// # Errors
+    /// [`JudgeError::Setup`] if the machine or its configuration lacks something.
+    pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
+        let jail = Jail::detect(config.isolation).map_err(|e| no_jail(&e))?;
+        Self::open_in(Arc::new(jail), config)
+    }
+
+    /// As [`Self::open`], with a jail that the caller has detected: detecting one starts processes. Fails if it
+    /// enforces less than the configuration asks for.
+    pub fn open_in(jail: Arc<Jail>, config: JudgeConfig) -> Result<Self, JudgeError> {
+        let isolation = jail.isolation().clone();
+        if config.isolation == Requirement::Full && isolation.level != Level::Full {
+            let (backend, level, missing) = (isolation.backend, isolation.level, isolation.missing);
+            return Err(no_jail(&JailError::NotFull { backend, level, missing }));
+        }
+        let toolchain = Toolchain::detect(&jail, &config.python)
+            .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: None })?;
+        let unwritable = |e: std::io::Error| unwritable(&config.cache, &e);
+        fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
+        // A folder that is there may still be somebody else's, read-only or full.
+        tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
+        let unopened = device::find(config.device);
+        let embedded = embedded::write(&config.cache).map_err(unwritable)?;
+        let library =
+            arena_allocator::library(&jail, &toolchain, &*unopened, &embedded, &config.cache)?;
+        let device = unopened.open()?;
+        let machine = Machine::new(config, device, isolation, &toolchain.describe());
+        let processes = Processes::new(&machine, jail, toolchain, (embedded.python, library))?;
+        Ok(Self { processes, machine })
+    }
+
+    pub(crate) fn shared(&self) -> Shared<'_> {
+        Shared { machine: &self.machine, processes: &self.processes }
+    }
+
+    /// Time for which the device was held since the judge was opened, in total and per purpose.
+    pub fn device_use(&self) -> Used {
+        self.machine.arbiter.used()
+    }
+
+    /// A handle for other work on the same device, such as a model that samples or trains.
+    pub fn neighbour(&self) -> Neighbour {
+        Neighbour(Arc::clone(&self.machine.arbiter))
+    }
+
+    /// How the judge has started runner processes since it was opened.
+    pub fn how_started(&self) -> HowStarted {
+        self.processes.host.forks.of(Role::Runner).told()
+    }
+
+    /// The compilers and libraries that the judge found.
+    pub fn toolchain(&self) -> &Toolchain {
+        self.processes.builder.toolchain()
+    }
+
+    /// The configuration that the judge was opened with.
+    pub fn config(&self) -> &JudgeConfig {
+        &self.machine.config
+    }
+
+    /// Facts of the device.
+    pub fn facts(&self) -> &DeviceFacts {
+        self.machine.device.facts()
+    }
+
+    /// Whether candidates run apart from the host's cores, where calls are far shorter.
+    pub fn is_accelerator(&self) -> bool {
+        self.machine.device.is_accelerator()
+    }
+
+    /// Whether other tasks may be opened, compiled and checked while a candidate is timed.
+    pub fn times_while_others_work(&self) -> bool {
+        self.machine.device.times_while_others_work()
+    }
+
+    /// The isolation level for verdicts, with the enforced and the missing measures.
+    pub fn isolation(&self) -> Isolation {
+        self.machine.isolation()
+    }
+
+    /// Opens a session for one task, with all of the device's memory: loads the reference and checks that
+    /// candidates can be judged against it.
+    pub fn task(&self, task: &Task) -> Result<TaskSession<'_>, JudgeError> {
+        let (shared, memory) = (self.shared(), Memory::all(self.facts(), Work::Judging));
+        TaskSession::open(shared, task, Begun::to_verify(shared, task)?, memory)
+    }
+
+    /// The operator graph of a task, traced from shapes alone; `None` if it depends on values. Computes nothing
+    /// and uses nothing of a GPU but a context.
+    pub fn graph(&self, task: &Task) -> Result<Option<OpGraph>, JudgeError> {
+        let Self { machine, processes } = self;
+        LoadedOracle::load(&processes.host, task, machine.settings(), &machine.arbiter)?.graph()
+    }
+
+    /// The device's ceilings (bandwidth, launch time). Measures them if they are unknown or `again` is true.
+    pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
+        self.processes.calibrate(&self.machine, again)
+    }
+}
+
+/// The error where no jail isolates as is asked for.
+fn no_jail(error: &JailError) -> JudgeError {
+    JudgeError::Setup { message: error.to_string(), hint: error.hint() }
+}
+
+/// The error for a cache folder that cannot be written.
+fn unwritable(cache: &Path, error: &std::io::Error) -> JudgeError {
+    JudgeError::Setup {
+        message: format!("failed to write to the cache folder {}: {error}", cache.display()),
+        hint: Some("name a writable folder with `--cache DIR` or WARPWRIGHT_CACHE".to_owned()),
+    }
+}
