@@ -2,7 +2,7 @@
 //! sessions. Uses every other room.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -31,7 +31,7 @@ use crate::process::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::process::runner::{Ended, Runner, Stumble, Trouble};
 use crate::process::worker_reuse::Sharing;
 use crate::profiling::Subject;
-use crate::session::verdict::{Findings, Known, build, verdict};
+use crate::session::verdict::{Findings, Known, built, verdict};
 use crate::timing::baseline_set::{Baselines, Terms};
 use crate::timing::plan::Plan;
 
@@ -256,25 +256,42 @@ impl<'j> TaskSession<'j> {
     /// Usage or infrastructure errors; a candidate's failure is in the verdict.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
         self.machine.alive()?;
-        let verdict = self.judge_within(candidate, stage).map_err(|e| self.machine.explain(e));
+        let built = built(self.shared(), &self.task, &self.known(), candidate, stage);
+        match built.map_err(|e| self.machine.explain(e))? {
+            ControlFlow::Break(verdict) => Ok(verdict),
+            ControlFlow::Continue(artifact) => self.judge_built(candidate, &artifact, stage),
+        }
+    }
+
+    /// The same for a candidate that was built into `artifact`, beyond that stage.
+    pub(crate) fn judge_built(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+    ) -> Result<Verdict, JudgeError> {
+        self.machine.alive()?;
+        let verdict = self.judge_within(candidate, artifact, stage);
+        let verdict = verdict.map_err(|e| self.machine.explain(e));
         verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
     }
 
-    fn judge_within(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
+    fn judge_within(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+    ) -> Result<Verdict, JudgeError> {
         let mut found = Findings::default();
-        let artifact = build(self.shared(), &self.task, candidate, &mut found)?;
-        if let Some(artifact) = &artifact
-            && stage > Stage::Built
-        {
-            if stage == Stage::Measured {
-                // Before anything of the candidate runs: nothing it leaves behind slows these.
-                found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
-            }
-            self.run_under_memory_pressure(candidate, artifact, stage, &mut found)?;
-            self.ablate(candidate, artifact, &mut found)?;
+        found.seconds.build = artifact.seconds;
+        if stage == Stage::Measured {
+            // Before anything of the candidate runs: nothing it leaves behind slows these.
+            found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
         }
+        self.run_under_memory_pressure(candidate, artifact, stage, &mut found)?;
+        self.ablate(candidate, artifact, &mut found)?;
         let known = self.known();
-        Ok(verdict(self.machine, &self.task, &known, candidate, artifact.as_ref(), (stage, found)))
+        Ok(verdict(self.machine, &self.task, &known, candidate, Some(artifact), (stage, found)))
     }
 
     /// Compiles and stages the baselines unless that was done; what it took.

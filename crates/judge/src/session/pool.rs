@@ -208,21 +208,17 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
-        // Needs no session: compiling is bounded by the cores, not by the device. What is built here a session
-        // finds built.
+        // Needs no session: compiling is bounded by the cores, not by the device.
         // Baselines take longest to start: only where they are needed.
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let known = self.known(task, begin)?;
-        let seconds = match built(self.judge.shared(), task, &known, candidate, stage)? {
+        let artifact = match built(self.judge.shared(), task, &known, candidate, stage)? {
             ControlFlow::Break(verdict) => return Ok(verdict),
-            ControlFlow::Continue(seconds) => seconds,
+            ControlFlow::Continue(artifact) => artifact,
         };
         let alone =
             stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
-        let mut verdict =
-            self.with(task, alone, begin, |session| session.judge(candidate, stage))?;
-        verdict.seconds.build += seconds;
-        Ok(verdict)
+        self.with(task, alone, begin, |session| session.judge_built(candidate, &artifact, stage))
     }
 
     /// Reports the end of an episode of this task: its session may be closed at once.

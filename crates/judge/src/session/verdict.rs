@@ -72,7 +72,7 @@ pub(crate) fn floor_ms(fingerprint: &Fingerprint, bytes: u64) -> Option<f64> {
 }
 
 /// Compiles a candidate, beside whatever runs on the device.
-pub(crate) fn build(
+fn build(
     Shared { machine, processes }: Shared<'_>,
     task: &Task,
     candidate: &Candidate,
@@ -95,18 +95,18 @@ pub(crate) fn build(
 }
 
 /// Compiles a candidate that is to be taken as far as `stage`: the verdict, if that was all or it failed, else
-/// the seconds it took.
+/// the artifact.
 pub(crate) fn built(
     shared: Shared<'_>,
     task: &Task,
     known: &Known,
     candidate: &Candidate,
     stage: Stage,
-) -> Result<ControlFlow<Verdict, f64>, JudgeError> {
+) -> Result<ControlFlow<Verdict, Artifact>, JudgeError> {
     let mut found = Findings::default();
     let artifact = build(shared, task, candidate, &mut found)?;
-    Ok(match &artifact {
-        Some(artifact) if stage > Stage::Built => ControlFlow::Continue(artifact.seconds),
+    Ok(match artifact {
+        Some(artifact) if stage > Stage::Built => ControlFlow::Continue(artifact),
         artifact => ControlFlow::Break(verdict(
             shared.machine,
             task,
