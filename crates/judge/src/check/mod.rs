@@ -5,6 +5,7 @@ pub(crate) mod claims;
 pub(crate) mod compare;
 pub(crate) mod dtype;
 pub(crate) mod families;
+pub(crate) mod findings;
 pub(crate) mod layout;
 pub(crate) mod named;
 #[cfg(test)]
@@ -12,5 +13,6 @@ mod numerics;
 #[cfg(test)]
 mod shortcuts;
 pub(crate) mod ties;
+pub(crate) mod timed_calls;
 pub(crate) mod tolerance;
 pub(crate) mod verify;

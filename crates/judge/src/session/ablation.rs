@@ -16,9 +16,9 @@ use warpwright_record::verdict::{
 use warpwright_task::Task;
 
 use super::TaskSession;
+use crate::check::findings::Findings;
 use crate::error::JudgeError;
 use crate::judge::processes::Shared;
-use crate::session::verdict::Findings;
 
 /// Parts of a candidate that could compute, and whether the task computes anything.
 #[derive(Clone, Copy)]

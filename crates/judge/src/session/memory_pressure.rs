@@ -9,11 +9,9 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 
 use super::TaskSession;
+use crate::check::findings::Findings;
 use crate::error::JudgeError;
-use crate::process::baseline::BaselineProcess;
-use crate::session::verdict::Findings;
 use crate::timing::baseline_set::Terms;
-use crate::timing::measure::{self, Ready};
 
 impl TaskSession<'_> {
     /// Runs the candidate. After each out-of-memory error it releases memory and runs again.
@@ -60,21 +58,5 @@ impl TaskSession<'_> {
             }
         }
         Ok(self.oracle.without_double())
-    }
-
-    /// Before the oracle computes in between windows.
-    pub(super) fn make_way(&self, process: &mut BaselineProcess) -> Result<(), JudgeError> {
-        if self.short { process.spare(&self.task.name) } else { Ok(()) }
-    }
-
-    /// After it, before windows that count: each baseline has what it needs again.
-    pub(super) fn warm_up(
-        &self,
-        process: &mut BaselineProcess,
-        ready: &[Ready],
-        staged: usize,
-    ) -> Result<(), JudgeError> {
-        let mut each = ready.iter().filter(|_| self.short);
-        each.try_for_each(|ready| measure::window(process, &self.task.name, ready, staged))
     }
 }

@@ -17,6 +17,7 @@ use warpwright_task::Task;
 use crate::admission::degenerate;
 use crate::admission::objection::Objection;
 use crate::check::families::Draw;
+use crate::check::findings::Findings;
 use crate::check::layout::Layout;
 use crate::check::verify::look;
 use crate::device::device_arbiter::{Held, Purpose};
@@ -31,21 +32,19 @@ use crate::process::oracle::{LoadedOracle, Oracle, mode_name, profile_name};
 use crate::process::runner::{Ended, Runner, Stumble, Trouble};
 use crate::process::worker_reuse::Sharing;
 use crate::profiling::Subject;
-use crate::session::verdict::{Findings, Known, built, verdict};
+use crate::session::verdict::{Known, built, verdict};
 use crate::timing::baseline_set::{Baselines, Terms};
+use crate::timing::measurement::Measurement;
 use crate::timing::plan::Plan;
 
 mod ablation;
-mod alone;
 mod begun;
-mod checks;
 mod examining;
 mod memory_pressure;
 pub(crate) mod pool;
 mod queue;
 mod self_calibration;
 mod single_flight;
-mod timing;
 mod verdict;
 
 pub(crate) use begun::Begun;
@@ -442,6 +441,40 @@ impl<'j> TaskSession<'j> {
             went?;
         }
         Ok(())
+    }
+
+    /// Times the candidate; its times and speed-ups are in the findings.
+    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+        let Some(mut baselines) = self.baselines.take() else {
+            let reason = "the baselines are not ready";
+            return Err(JudgeError::infrastructure("measure the candidate", reason).into());
+        };
+        baselines.process.map_as_candidates(Some(&runner.arena));
+        let mut measurement = Measurement {
+            machine: self.machine,
+            workers: &self.processes.host.workers,
+            task: &self.task.name,
+            oracle: &mut self.oracle,
+            short: self.short,
+            most_calls: self.layout.calls,
+            plan: self.plan,
+            random: &mut self.random,
+        };
+        let done = measurement.against(&mut baselines, runner, found);
+        baselines.process.map_as_candidates(None);
+        let kept = match &done {
+            // Where memory was short nothing is lost but the call.
+            Ok(())
+            | Err(
+                Trouble::Candidate(_)
+                | Trouble::Judge(JudgeError::Unfit { .. } | JudgeError::Memory { .. }),
+            ) => true,
+            Err(Trouble::Judge(_)) => false,
+        };
+        if kept {
+            self.baselines = Some(baselines);
+        }
+        done
     }
 
     fn load_and_verify(

@@ -6,14 +6,11 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Reward, Speedup, Stage, Tier,
-    Times, VERDICT_VERSION, Verdict,
-};
+use warpwright_record::verdict::{Reward, Speedup, Stage, Tier, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
 
 use crate::admission::objection::{self, Objection};
-use crate::check::verify::Looked;
+use crate::check::findings::Findings;
 use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::Shared;
@@ -32,38 +29,6 @@ pub(crate) struct Known {
     pub(crate) capped: bool,
     /// Why there is nothing to earn on it, if there is not.
     pub(crate) degenerate: Vec<Objection>,
-}
-
-/// Findings about one candidate, stage by stage.
-#[derive(Clone, Default)]
-pub(crate) struct Findings {
-    pub(crate) checks: Vec<Check>,
-    pub(crate) failure: Option<Failure>,
-    pub(crate) integrity: Vec<IntegrityFinding>,
-    pub(crate) provenance: Option<Provenance>,
-    pub(crate) times: Times,
-    pub(crate) speedup: Speedup,
-    pub(crate) caveats: Vec<String>,
-    pub(crate) conditions: Option<Conditions>,
-    pub(crate) seconds: PhaseSeconds,
-}
-
-impl Findings {
-    /// Adds the result of comparing one call.
-    pub(crate) fn take(&mut self, looked: Looked) {
-        if !looked.void {
-            self.checks.push(looked.check);
-        }
-        if self.failure.is_none() {
-            self.failure = looked.failure;
-        }
-        self.integrity.extend(looked.integrity);
-    }
-
-    /// Whether there is something to object to.
-    pub(crate) fn bad(&self) -> bool {
-        self.failure.is_some() || !self.integrity.is_empty()
-    }
 }
 
 /// Milliseconds that `bytes` take at the device's bandwidth; `None` if the bandwidth is unknown.

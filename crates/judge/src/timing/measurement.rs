@@ -4,17 +4,22 @@ use std::time::Instant;
 
 use warpwright_record::verdict::IntegrityFinding;
 
-use super::TaskSession;
-use super::checks::Checks;
+use super::single_calls;
+use crate::check::findings::Findings;
+use crate::check::timed_calls::Checks;
 use crate::error::JudgeError;
+use crate::judge::machine::Machine;
 use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::host::Workers;
+use crate::process::oracle::Oracle;
 use crate::process::runner::{Runner, Trouble};
-use crate::session::verdict::Findings;
 use crate::timing::baseline_floor;
 use crate::timing::baseline_set::Baselines;
-use crate::timing::measure::{self, Levels, Rounds, Windows};
+use crate::timing::measure::{self, Levels, Ready, Rounds, Windows};
+use crate::timing::plan::Plan;
 use crate::timing::sequential;
 use crate::timing::windows;
+use rand::rngs::StdRng;
 
 /// Choices made by preparatory windows, which do not count.
 struct Chosen {
@@ -28,36 +33,25 @@ struct Chosen {
     seconds: f64,
 }
 
-impl TaskSession<'_> {
-    /// Times the candidate; its times and speed-ups are in the findings.
-    pub(super) fn measure(
-        &mut self,
-        runner: &mut Runner,
-        found: &mut Findings,
-    ) -> Result<(), Trouble> {
-        let Some(mut baselines) = self.baselines.take() else {
-            let reason = "the baselines are not ready";
-            return Err(JudgeError::infrastructure("measure the candidate", reason).into());
-        };
-        baselines.process.map_as_candidates(Some(&runner.arena));
-        let done = self.measure_against(&mut baselines, runner, found);
-        baselines.process.map_as_candidates(None);
-        let kept = match &done {
-            // Where memory was short nothing is lost but the call.
-            Ok(())
-            | Err(
-                Trouble::Candidate(_)
-                | Trouble::Judge(JudgeError::Unfit { .. } | JudgeError::Memory { .. }),
-            ) => true,
-            Err(Trouble::Judge(_)) => false,
-        };
-        if kept {
-            self.baselines = Some(baselines);
-        }
-        done
-    }
+/// A verified candidate that is timed, on one task and one machine.
+pub(crate) struct Measurement<'s> {
+    pub(crate) machine: &'s Machine,
+    /// All processes of the judge.
+    pub(crate) workers: &'s Workers,
+    /// The task's name.
+    pub(crate) task: &'s str,
+    pub(crate) oracle: &'s mut Oracle,
+    /// Whether the task fills the device, so that its processes take turns.
+    pub(crate) short: bool,
+    /// Most calls of a window.
+    pub(crate) most_calls: u64,
+    pub(crate) plan: Plan,
+    pub(crate) random: &'s mut StdRng,
+}
 
-    fn measure_against(
+impl Measurement<'_> {
+    /// Times the candidate against these baselines; its times and speed-ups are in the findings.
+    pub(crate) fn against(
         &mut self,
         baselines: &mut Baselines,
         runner: &mut Runner,
@@ -79,17 +73,17 @@ impl TaskSession<'_> {
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
         let timed = [runner.pid(), process.pid()];
-        let mut watch = self.machine.watch(timed, 1 + ready.len(), &self.processes.host.workers);
+        let mut watch = self.machine.watch(timed, 1 + ready.len(), self.workers);
         // Rounds at the last look: a round that is taken out later must not bring it again.
         let mut seen = 0;
         self.warm_up(process, ready, *staged)?;
         while rounds.nothing.len() < schedule.last() {
             let round = rounds.nothing.len();
             let long = round >= schedule.first();
-            let name = &self.task.name;
+            let name = self.task;
             let look = Look { arena: &runner.arena, samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
-            for contender in measure::order(ready.len(), &mut self.random) {
+            for contender in measure::order(ready.len(), self.random) {
                 if contender == 0 {
                     let held = if long { later } else { calls };
                     let seconds =
@@ -97,7 +91,7 @@ impl TaskSession<'_> {
                     rounds.candidate.push(held, seconds);
                     if !long {
                         let spent = seconds - rounds.nothing[round];
-                        let most = self.layout.calls;
+                        let most = self.most_calls;
                         (calls, later) = windows::regrown(&self.plan, (calls, later), spent, most);
                     }
                     if found.bad() {
@@ -108,7 +102,7 @@ impl TaskSession<'_> {
                     let ready = &ready[contender - 1];
                     let calls = if long { ready.later } else { ready.calls };
                     let look = Look { arena: &runner.arena, samples: &samples };
-                    let (name, which) = (&self.task.name, (ready.which, calls));
+                    let (name, which) = (self.task, (ready.which, calls));
                     let seconds = measure::baseline_window(process, name, which, *staged, look)?;
                     rounds.baselines[contender - 1].1.push(calls, seconds);
                 }
@@ -151,7 +145,7 @@ impl TaskSession<'_> {
         self.against_physics(found);
         let (end, beside) = (schedule.last(), (&mut *process, &**ready, *staged));
         if !found.bad() && (calls > 1 || later > 1) {
-            self.against_single_calls(beside, runner, &samples, (&mut checks, end), found)?;
+            single_calls::compare(self, beside, runner, &samples, (&mut checks, end), found)?;
             if found.bad() {
                 return Ok(());
             }
@@ -175,9 +169,9 @@ impl TaskSession<'_> {
         process: &mut BaselineProcess,
         runner: &mut Runner,
     ) -> Result<Chosen, Trouble> {
-        let most = self.layout.calls as usize;
-        let (plan, task, oracle) = (&self.plan, &self.task.name, &mut self.oracle);
-        let (random, mut samples, mut last) = (&mut self.random, Vec::new(), 0.0);
+        let most = self.most_calls as usize;
+        let (plan, task, oracle) = (&self.plan, self.task, &mut *self.oracle);
+        let (random, mut samples, mut last) = (&mut *self.random, Vec::new(), 0.0);
         // Checks were windows of few calls.
         let mut nothing = f64::INFINITY;
         for _ in 0..windows::TRIES {
@@ -186,7 +180,7 @@ impl TaskSession<'_> {
         let least = runner.shortest.map_or(0.0, |(window, calls)| {
             (window.as_secs_f64() - nothing).max(0.0) / calls as f64
         });
-        let first = windows::first_calls(plan, least, self.layout.calls);
+        let first = windows::first_calls(plan, least, self.most_calls);
         let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
             let started = Instant::now();
             let nothing = process.nothing(task, None)?.as_secs_f64();
@@ -195,7 +189,7 @@ impl TaskSession<'_> {
             Ok((nothing, played.elapsed.as_secs_f64()))
         })?;
         let seconds = tried.quickest() / tried.calls as f64;
-        let held = |window| windows::window_calls(window, seconds, self.layout.calls);
+        let held = |window| windows::window_calls(window, seconds, self.most_calls);
         let (calls, later) = (held(plan.window), held(plan.longer));
         Ok(Chosen { calls, later, samples, seconds: last * later as f64 / tried.calls as f64 })
     }
@@ -206,14 +200,36 @@ impl TaskSession<'_> {
         process: &mut BaselineProcess,
         runner: &mut Runner,
         calls: usize,
-        checks: (&mut Checks, usize),
+        (checks, round): (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<f64, Trouble> {
-        let (played, draws) =
-            measure::candidate_window(&mut self.oracle, runner, calls, &mut self.random)?;
+        let (played, draws) = measure::candidate_window(self.oracle, runner, calls, self.random)?;
         self.make_way(process)?;
-        self.look_at_timed(runner, (&played, &draws), checks, found)?;
+        let profile = self.machine.config.profile;
+        checks.look(
+            round,
+            (&played, &draws),
+            (self.oracle, runner),
+            (profile, self.random),
+            found,
+        )?;
         Ok(played.elapsed.as_secs_f64())
+    }
+
+    /// Before the oracle computes in between windows.
+    fn make_way(&self, process: &mut BaselineProcess) -> Result<(), JudgeError> {
+        if self.short { process.spare(self.task) } else { Ok(()) }
+    }
+
+    /// After it, before windows that count: each baseline has what it needs again.
+    pub(super) fn warm_up(
+        &self,
+        process: &mut BaselineProcess,
+        ready: &[Ready],
+        staged: usize,
+    ) -> Result<(), JudgeError> {
+        let mut each = ready.iter().filter(|_| self.short);
+        each.try_for_each(|ready| measure::window(process, self.task, ready, staged))
     }
 
     /// Results cannot be written faster than memory takes them. Inputs may lawfully be skipped in

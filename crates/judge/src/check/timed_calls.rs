@@ -6,16 +6,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::TaskSession;
+use rand::rngs::StdRng;
+use warpwright_record::verdict::Profile;
+
 use crate::check::families::Draw;
+use crate::check::findings::Findings;
 use crate::check::verify::{look, unwritten};
+use crate::process::oracle::Oracle;
 use crate::process::runner::{Played, Runner, Trouble};
-use crate::session::verdict::Findings;
 use crate::timing::sequential::Schedule;
 
 /// Timed calls that are looked at before measuring may stop first, where there are as many:
 /// `0.95^90 < 0.01`.
-pub(super) const TIMED: usize = 90;
+pub(crate) const TIMED: usize = 90;
 /// In each round after that: a candidate that counts windows finds none after which it is not looked at.
 const LATER: usize = 3;
 /// Time that looking may take; then one call of each window is looked at. A reference that takes a second
@@ -23,7 +26,7 @@ const LATER: usize = 3;
 const BUDGET: Duration = Duration::from_secs(10);
 
 /// The looks of one measurement.
-pub(super) struct Checks {
+pub(crate) struct Checks {
     /// Rounds up to the first time at which measuring may stop.
     first: usize,
     done: usize,
@@ -31,7 +34,7 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    pub(super) fn new(schedule: &Schedule) -> Self {
+    pub(crate) fn new(schedule: &Schedule) -> Self {
         Self { first: schedule.first(), done: 0, spent: Duration::ZERO }
     }
 
@@ -45,15 +48,14 @@ impl Checks {
             Some(left) => TIMED.saturating_sub(self.done).div_ceil(left).max(1),
         }
     }
-}
 
-impl TaskSession<'_> {
     /// Compares calls of a round's window, chosen after the clock has stopped.
-    pub(super) fn look_at_timed(
+    pub(crate) fn look(
         &mut self,
-        runner: &mut Runner,
+        round: usize,
         (played, draws): (&Played, &[Draw]),
-        (checks, round): (&mut Checks, usize),
+        (oracle, runner): (&mut Oracle, &mut Runner),
+        (profile, random): (Profile, &mut StdRng),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         if let Some(failure) = unwritten(played, "timed call") {
@@ -62,32 +64,27 @@ impl TaskSession<'_> {
         }
         let started = Instant::now();
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
-        let wanted = checks.in_round(round);
-        for call in self.oracle.families.looked_at(&by_call, wanted, &mut self.random) {
-            let (weights, profile) = (self.oracle.played, self.machine.config.profile);
-            let question = (weights, by_call[call]);
-            let looked =
-                look(&mut self.oracle, runner, played, call, question, "timed call", profile)?;
+        let wanted = self.in_round(round);
+        for call in oracle.families.looked_at(&by_call, wanted, random) {
+            let question = (oracle.played, by_call[call]);
+            let looked = look(oracle, runner, played, call, question, "timed call", profile)?;
             // Where honest programs need not agree, nothing was compared.
-            checks.done += usize::from(!looked.void);
+            self.done += usize::from(!looked.void);
             found.take(looked);
             if found.bad() {
                 break;
             }
         }
-        checks.spent += started.elapsed();
+        self.spent += started.elapsed();
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-    use warpwright_record::verdict::Profile;
-
     use super::*;
     use crate::check::families::Families;
+    use rand::{RngExt, SeedableRng};
 
     #[test]
     fn enough_calls_are_compared_before_the_first_look() {

@@ -1,0 +1,40 @@
+//! What is found out about one candidate.
+
+use warpwright_record::conditions::Conditions;
+use warpwright_record::verdict::{
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Speedup, Times,
+};
+
+use crate::check::verify::Looked;
+
+/// Findings about one candidate, stage by stage.
+#[derive(Clone, Default)]
+pub(crate) struct Findings {
+    pub(crate) checks: Vec<Check>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) integrity: Vec<IntegrityFinding>,
+    pub(crate) provenance: Option<Provenance>,
+    pub(crate) times: Times,
+    pub(crate) speedup: Speedup,
+    pub(crate) caveats: Vec<String>,
+    pub(crate) conditions: Option<Conditions>,
+    pub(crate) seconds: PhaseSeconds,
+}
+
+impl Findings {
+    /// Adds the result of comparing one call.
+    pub(crate) fn take(&mut self, looked: Looked) {
+        if !looked.void {
+            self.checks.push(looked.check);
+        }
+        if self.failure.is_none() {
+            self.failure = looked.failure;
+        }
+        self.integrity.extend(looked.integrity);
+    }
+
+    /// Whether there is something to object to.
+    pub(crate) fn bad(&self) -> bool {
+        self.failure.is_some() || !self.integrity.is_empty()
+    }
+}
