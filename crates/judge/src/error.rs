@@ -15,6 +15,9 @@ const NO_SPACE: &str = "No space left on device";
 const LOST: &str = "check `nvidia-smi` and `dmesg`; reset the GPU or restart the machine, then continue the \
                     run with `--resume`";
 
+/// The error behind an error of the judge, or its description.
+pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why the judge gave no verdict. Such an error never becomes a reward.
 #[derive(Debug, Error)]
 pub enum JudgeError {
@@ -49,13 +52,16 @@ pub enum JudgeError {
         /// Device memory in bytes that would suffice, where known.
         wanted: Option<u64>,
     },
-    /// This machine or its configuration lacks something that the judge needs. A usage error.
+    /// This machine or its configuration lacks something that the judge needs: full isolation, a tool, a
+    /// working GPU, a writable cache. Nothing else is this error, and no later attempt succeeds without a cure.
     #[error("failed to set up the judge: {message}")]
     Setup {
         /// What is missing.
         message: String,
         /// The command that cures it.
         hint: Option<String>,
+        /// What showed that it is missing, if another error did; the message quotes it.
+        source: Option<Cause>,
     },
     /// The device is currently unfit for timing (throttled, or used by others). An infrastructure
     /// error; a later attempt may succeed.
@@ -78,12 +84,12 @@ pub enum JudgeError {
         reason: String,
     },
     /// A part of the judge itself failed. An infrastructure error.
-    #[error("failed to {action}: {reason}")]
+    #[error("failed to {action}: {source}")]
     Infrastructure {
         /// The failed operation, as an infinitive.
         action: String,
-        /// The cause.
-        reason: String,
+        /// Why it failed.
+        source: Cause,
     },
 }
 
@@ -110,11 +116,13 @@ impl JudgeError {
         }
     }
 
-    pub(crate) fn infrastructure(
-        action: impl Into<String>,
-        reason: impl std::fmt::Display,
-    ) -> Self {
-        Self::Infrastructure { action: action.into(), reason: format!("{reason}") }
+    pub(crate) fn infrastructure(action: impl Into<String>, source: impl Into<Cause>) -> Self {
+        Self::Infrastructure { action: action.into(), source: source.into() }
+    }
+
+    /// The error for something that this machine or its configuration lacks.
+    pub(crate) fn lacks(message: &str, hint: &str) -> Self {
+        Self::Setup { message: message.to_owned(), hint: Some(hint.to_owned()), source: None }
     }
 
     /// A process outside the judge killed one of its processes.
@@ -208,6 +216,24 @@ impl From<ArenaError> for JudgeError {
             let reason = error.to_string();
             return Self::DeviceLost { device: "the GPU".to_owned(), reason };
         }
-        Self::Infrastructure { action: error.action, reason: error.reason }
+        Self::Infrastructure { action: error.action, source: error.source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn an_error_keeps_its_cause_and_quotes_it() {
+        let cause = std::io::Error::other("the disk is gone");
+        let error = JudgeError::infrastructure("store the calibration", cause);
+        assert_eq!(error.to_string(), "failed to store the calibration: the disk is gone");
+        let kept = error.source().and_then(<dyn Error>::downcast_ref::<std::io::Error>);
+        assert!(kept.is_some());
+        let error = JudgeError::from(ArenaError::new("read the memory file", "it is short"));
+        assert_eq!(error.to_string(), "failed to read the memory file: it is short");
     }
 }

@@ -69,10 +69,10 @@ impl UnopenedDevice for UnopenedGpu {
         toolchain: &Toolchain,
         _: &Path,
     ) -> Result<Spec, JudgeError> {
-        let nvcc = toolchain.nvcc.as_ref().ok_or_else(|| JudgeError::Setup {
-            message: "no CUDA toolkit found".to_owned(),
-            hint: Some("run `make setup`, or install CUDA".to_owned()),
-        })?;
+        let nvcc = toolchain.nvcc.as_ref();
+        let lacks =
+            || JudgeError::lacks("no CUDA toolkit found", "run `make setup`, or install CUDA");
+        let nvcc = nvcc.ok_or_else(lacks)?;
         let include = format!("-I{}", nvcc.root.join("include").display());
         Ok(compiler.arg(include).read_only(&nvcc.root))
     }
@@ -81,6 +81,7 @@ impl UnopenedDevice for UnopenedGpu {
         let gpu = CudaDevice::open(self.ordinal).map_err(|e| JudgeError::Setup {
             message: format!("{} cannot be used: {e}", Device::Cuda(self.ordinal)),
             hint: Some("`--device cpu` needs no GPU".to_owned()),
+            source: Some(e.into()),
         })?;
         let state = gpu.state()?;
         let facts = DeviceFacts {

@@ -7,7 +7,7 @@ pub(crate) mod processes;
 use std::path::Path;
 use std::sync::Arc;
 
-use warpwright_build::Toolchain;
+use warpwright_build::{BuildError, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
 use warpwright_record::verdict::Isolation;
 use warpwright_task::Task;
@@ -41,7 +41,7 @@ impl LocalJudge {
     /// # Errors
     /// [`JudgeError::Setup`] if the machine or its configuration lacks something.
     pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
-        let jail = Jail::detect(config.isolation).map_err(|e| no_jail(&e))?;
+        let jail = Jail::detect(config.isolation).map_err(no_jail)?;
         Self::open_in(Arc::new(jail), config)
     }
 
@@ -51,11 +51,10 @@ impl LocalJudge {
         let isolation = jail.isolation().clone();
         if config.isolation == Requirement::Full && isolation.level != Level::Full {
             let (backend, level, missing) = (isolation.backend, isolation.level, isolation.missing);
-            return Err(no_jail(&JailError::NotFull { backend, level, missing }));
+            return Err(no_jail(JailError::NotFull { backend, level, missing }));
         }
-        let toolchain = Toolchain::detect(&jail, &config.python)
-            .map_err(|e| JudgeError::Setup { message: e.to_string(), hint: None })?;
-        let unwritable = |e: std::io::Error| unwritable(&config.cache, &e);
+        let toolchain = Toolchain::detect(&jail, &config.python).map_err(no_tools)?;
+        let unwritable = |e: std::io::Error| unwritable(&config.cache, e);
         fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
         // A folder that is there may still be somebody else's, read-only or full.
         tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
@@ -139,14 +138,27 @@ impl LocalJudge {
 }
 
 /// The error where no jail isolates as is asked for.
-fn no_jail(error: &JailError) -> JudgeError {
-    JudgeError::Setup { message: error.to_string(), hint: error.hint() }
+fn no_jail(error: JailError) -> JudgeError {
+    let (message, hint) = (error.to_string(), error.hint());
+    JudgeError::Setup { message, hint, source: Some(error.into()) }
+}
+
+/// The error where the tools cannot be found out: one does not work, or the judge failed to ask it.
+fn no_tools(error: BuildError) -> JudgeError {
+    match error {
+        BuildError::MissingTool { .. } | BuildError::BrokenTool { .. } => {
+            let message = error.to_string();
+            JudgeError::Setup { message, hint: None, source: Some(error.into()) }
+        }
+        error => JudgeError::infrastructure("detect the toolchain", error),
+    }
 }
 
 /// The error for a cache folder that cannot be written.
-fn unwritable(cache: &Path, error: &std::io::Error) -> JudgeError {
+fn unwritable(cache: &Path, error: std::io::Error) -> JudgeError {
     JudgeError::Setup {
         message: format!("failed to write to the cache folder {}: {error}", cache.display()),
         hint: Some("name a writable folder with `--cache DIR` or WARPWRIGHT_CACHE".to_owned()),
+        source: Some(error.into()),
     }
 }

@@ -19,15 +19,13 @@ pub(crate) fn library(
     embedded: &Embedded,
     cache: &Path,
 ) -> Result<PathBuf, JudgeError> {
-    let setup = |message: &str, hint: &str| JudgeError::Setup {
-        message: message.to_owned(),
-        hint: Some(hint.to_owned()),
-    };
     let cxx = toolchain.cxx.as_ref();
-    let cxx = cxx.ok_or_else(|| setup("no C++ compiler found", "run `apt install g++`"))?;
+    let cxx =
+        cxx.ok_or_else(|| JudgeError::lacks("no C++ compiler found", "run `apt install g++`"))?;
     let torch = toolchain.torch.as_ref();
-    let torch =
-        torch.ok_or_else(|| setup("the Python environment has no torch", "run `make setup`"))?;
+    let torch = torch.ok_or_else(|| {
+        JudgeError::lacks("the Python environment has no torch", "run `make setup`")
+    })?;
     let kind = device.allocator();
     let key =
         blake3::hash(format!("{}|{}|{}", embedded.hash, torch.version, cxx.version).as_bytes());

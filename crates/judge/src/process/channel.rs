@@ -47,6 +47,8 @@ pub(crate) enum NoAnswer {
     LeftRunning,
 }
 
+impl std::error::Error for NoAnswer {}
+
 impl std::fmt::Display for NoAnswer {
     /// For people, with the process as the subject.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

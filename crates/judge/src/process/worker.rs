@@ -11,7 +11,7 @@ use warpwright_jail::{Access, Captured, Child, Freezer, Killer, Limits, Mount, O
 
 use crate::device::arena::Arena;
 use crate::device::device_arbiter::{AccessMode, DeviceArbiter, Purpose};
-use crate::error::JudgeError;
+use crate::error::{Cause, JudgeError};
 use crate::process::channel::{self, Channel, NoAnswer};
 use crate::process::host::{Grant, Host, Listed};
 use crate::process::memory::START_BYTES;
@@ -342,6 +342,6 @@ fn ping() -> Json {
     serde_json::json!({"do": "ping"})
 }
 
-fn failed_start(role: Role, reason: impl std::fmt::Display) -> JudgeError {
-    JudgeError::infrastructure(format!("start the {} process", role.name()), reason)
+fn failed_start(role: Role, cause: impl Into<Cause>) -> JudgeError {
+    JudgeError::infrastructure(format!("start the {} process", role.name()), cause)
 }

@@ -132,16 +132,16 @@ fn append(
 
 /// At most `most` bytes of a file that a process could write to. Empty for what is not a plain file.
 pub(crate) fn read(path: &Path, most: u64) -> Result<String, JudgeError> {
-    let fail =
-        |e: &dyn std::fmt::Display| JudgeError::infrastructure("read an inspection report", e);
+    let fail = |e: std::io::Error| JudgeError::infrastructure("read an inspection report", e);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(String::new()) };
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(|e| fail(&e))?.st_mode);
+    let kind =
+        FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(|e| fail(e.into()))?.st_mode);
     if kind != FileType::RegularFile {
         return Ok(String::new());
     }
     let mut bytes = Vec::new();
-    std::fs::File::from(file).take(most).read_to_end(&mut bytes).map_err(|e| fail(&e))?;
+    std::fs::File::from(file).take(most).read_to_end(&mut bytes).map_err(fail)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -59,12 +59,12 @@ impl Poison {
 
 /// The judge's own memory failed it. Infrastructure, never a verdict.
 #[derive(Debug, Error)]
-#[error("failed to {action}: {reason}")]
+#[error("failed to {action}: {source}")]
 pub(crate) struct ArenaError {
     /// The failed operation.
     pub(crate) action: String,
-    /// The system's error message.
-    pub(crate) reason: String,
+    /// The system's error.
+    pub(crate) source: Box<dyn std::error::Error + Send + Sync>,
     /// Whether there was not enough memory.
     pub(crate) exhausted: bool,
     /// Whether the GPU is gone, or does not work for this process any more.
@@ -72,8 +72,11 @@ pub(crate) struct ArenaError {
 }
 
 impl ArenaError {
-    pub(crate) fn new(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self { action: action.into(), reason: format!("{reason}"), exhausted: false, lost: false }
+    pub(crate) fn new(
+        action: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self { action: action.into(), source: source.into(), exhausted: false, lost: false }
     }
 }
 

@@ -8,7 +8,7 @@ use warpwright_record::verdict::{Stage, Verdict};
 
 use super::known::{self, Kind, Slope, Trial};
 use super::{Calibration, store};
-use crate::error::JudgeError;
+use crate::error::{Cause, JudgeError};
 use crate::judge::LocalJudge;
 use crate::session::TaskSession;
 
@@ -133,7 +133,7 @@ fn trial(kind: Kind, verdict: &Verdict) -> Result<Trial, JudgeError> {
     })
 }
 
-fn broken(why: impl std::fmt::Display) -> JudgeError {
+fn broken(why: impl Into<Cause>) -> JudgeError {
     JudgeError::infrastructure("judge the self-calibration kernel", why)
 }
 
