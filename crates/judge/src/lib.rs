@@ -50,5 +50,6 @@ pub use process::forks::HowStarted;
 pub use process::worker_reuse::Sharing;
 pub use session::TaskSession;
 pub use session::pool::SessionPool;
+pub use session::self_calibration::Effort;
 pub use timing::baseline::Baseline;
-pub use timing::calibrate::{Calibration, Effort, Kind, Trial};
+pub use timing::calibrate::{Calibration, Kind, Trial};

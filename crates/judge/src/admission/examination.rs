@@ -1,5 +1,7 @@
 //! Examination of a task without a candidate: whether candidates can be judged against it.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_task::similarity::OpGraph;
@@ -98,6 +100,18 @@ impl TensorKind {
     pub(crate) fn of(place: &Place) -> Self {
         Self { shape: place.shape.clone(), dtype: place.dtype.clone() }
     }
+}
+
+/// How many times shorter than what is wanted a warm call may be.
+const ROUGH: f64 = 2.0;
+
+/// Whether the duration of one warm call, in milliseconds, may lie in the wanted range, of which it may take
+/// `slack` times the end.
+pub(crate) fn near(wanted_ms: Option<&RangeInclusive<f64>>, ms: f64, slack: f64) -> bool {
+    wanted_ms.is_none_or(|wanted| {
+        let (low, high) = (wanted.start() / ROUGH, wanted.end() * slack);
+        (low..=high).contains(&ms)
+    })
 }
 
 /// Objections by the oracle's examination.

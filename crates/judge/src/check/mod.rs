@@ -1,5 +1,5 @@
-//! Checks what a candidate gives: the claims about its results, and every element against the oracle's. Uses
-//! processes and the device's memory.
+//! Checks what a candidate gives: the claims about its results, and every element against the oracle's. May use
+//! `process`, and the memory of `device`.
 
 pub(crate) mod claims;
 pub(crate) mod compare;

@@ -12,8 +12,10 @@ use warpwright_record::verdict::Profile;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::verify::{look, unwritten};
+use crate::process::failure::Trouble;
 use crate::process::oracle::Oracle;
-use crate::process::runner::{Played, Runner, Trouble};
+use crate::process::played::Played;
+use crate::process::runner::Runner;
 use crate::timing::sequential::Schedule;
 
 /// Timed calls that are looked at before measuring may stop first, where there are as many:

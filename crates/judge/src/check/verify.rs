@@ -11,9 +11,11 @@ use crate::check::ties::Doubtful;
 use crate::check::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::device::arena::Zone;
 use crate::error::JudgeError;
+use crate::process::failure::Trouble;
 use crate::process::failure::failure;
 use crate::process::oracle::Oracle;
-use crate::process::runner::{Played, Runner, Trouble};
+use crate::process::played::Played;
+use crate::process::runner::Runner;
 use crate::process::wire::{Expected, Place, Reordered, Value};
 
 /// The result of comparing one call.

@@ -1,5 +1,5 @@
 //! The device that candidates run on: what is specific to its kind, its memory, who holds it and whether it is
-//! fit for timing. Uses no other room but the judge's errors and the plan of windows.
+//! fit for timing. May use no other room but the plan of windows of `timing`.
 
 pub(crate) mod arena;
 pub(crate) mod backend;

@@ -1,4 +1,5 @@
-//! The judge: the machine and the processes that the sessions of all its tasks share.
+//! The judge: the machine and the processes that the sessions of all its tasks share. The machine and the
+//! processes may use every room but `session`, which borrows them; the judge opens sessions.
 
 mod config;
 pub(crate) mod machine;

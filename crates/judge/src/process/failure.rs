@@ -3,8 +3,28 @@
 use warpwright_jail::Outcome;
 use warpwright_record::verdict::{Failure, FailureClass, IntegrityFinding};
 
+use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
-use crate::process::runner::Stumble;
+
+/// The candidate did not do what was asked, at this point.
+#[derive(Debug)]
+pub(crate) struct Stumble {
+    pub(crate) during: &'static str,
+    pub(crate) answer: NoAnswer,
+}
+
+/// Either our own failure or the candidate's.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Judge(JudgeError),
+    Candidate(Stumble),
+}
+
+impl<E: Into<JudgeError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Judge(error.into())
+    }
+}
 
 /// Longest text taken over from a candidate.
 const MAX_TEXT: usize = 2000;

@@ -1,5 +1,5 @@
-//! The jailed Python processes: oracle, baselines and runners, and the messages to them. Uses the device, and
-//! what `check` and `admission` say of the values in their answers.
+//! The jailed Python processes: oracle, baselines and runners, and the messages to them. May use `device`, and
+//! what `check`, `admission` and `timing` name: dtypes, layouts, input families, objections, kinds of baseline.
 
 pub(crate) mod arena_allocator;
 pub(crate) mod baseline;
@@ -10,6 +10,7 @@ pub(crate) mod forks;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
+pub(crate) mod played;
 pub(crate) mod role;
 pub(crate) mod runner;
 pub(crate) mod runner_dirs;

@@ -13,47 +13,27 @@ use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 use warpwright_record::inputs::InputFamily;
 
-use crate::check::compare;
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
-use crate::check::named::{Named, Results, Sample};
+use crate::check::named::{Named, Results};
 use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
+use crate::process::failure::{Stumble, Trouble};
 use crate::process::oracle::Oracle;
+use crate::process::played::{Played, look, offsets};
 use crate::process::runner_dirs::RunnerDir;
 use crate::process::runner_pool::Spare;
 use crate::process::wire::{Place, Prepared, Value};
 use crate::process::worker::Worker;
 
-/// Places of the results at which a window ends with a look on a GPU, inside the clock.
-pub(crate) const SAMPLES: usize = 256;
-/// On the cpu device, where everything is frozen then and nobody's clock runs.
+/// Places of the results that are looked at on the cpu device, where everything is frozen then and nobody's
+/// clock runs.
 const FROZEN_SAMPLES: usize = 1024;
 
 /// Longest a runner may take to map its memory.
 const ADOPT_PATIENCE: Duration = Duration::from_mins(2);
-
-/// The candidate did not do what was asked, at this point.
-#[derive(Debug)]
-pub(crate) struct Stumble {
-    pub(crate) during: &'static str,
-    pub(crate) answer: NoAnswer,
-}
-
-/// Either our own failure or the candidate's.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    Judge(JudgeError),
-    Candidate(Stumble),
-}
-
-impl<E: Into<JudgeError>> From<E> for Trouble {
-    fn from(error: E) -> Self {
-        Self::Judge(error.into())
-    }
-}
 
 /// A candidate loaded in its process.
 pub(crate) struct Runner {
@@ -87,52 +67,6 @@ pub(crate) struct Ended {
     pub(crate) tail: String,
     /// Its memory, if nothing that could have mapped it is left.
     pub(crate) arena: Option<Arc<Arena>>,
-}
-
-/// A window that was played: where its inputs lie, what it gave, and what was seen of it when the
-/// clock stopped. Everything of the candidate on the host has been frozen since.
-pub(crate) struct Played {
-    pub(crate) elapsed: Duration,
-    pub(crate) zone: Zone,
-    /// Staged inputs by slot.
-    pub(crate) sets: Vec<Value>,
-    /// Slot used by each call.
-    pub(crate) order: Vec<usize>,
-    /// Poison that filled the memory of the results.
-    pub(crate) poison: Poison,
-    results: Results,
-    samples: Vec<Sample>,
-    /// Content of each sample when the clock stopped.
-    seen: Vec<u64>,
-}
-
-impl Played {
-    /// Where the runner said that the results of a call lie.
-    pub(crate) fn claimed(&self, call: usize, arena: &Arena) -> Result<Value, Trouble> {
-        self.results.call(call, arena.reach()).ok_or_else(|| {
-            let answer = NoAnswer::Malformed("it names no results of a call".to_owned());
-            Trouble::Candidate(Stumble { during: "forward", answer })
-        })
-    }
-
-    /// A call that had left a part of its results unwritten when the clock stopped.
-    pub(crate) fn unwritten(&self) -> Option<usize> {
-        let untouched = self.poison.sample();
-        let mut pairs = self.samples.iter().zip(&self.seen);
-        let found = pairs.find(|(sample, seen)| sample.dense && **seen == untouched);
-        found.filter(|_| self.poison.is_number()).map(|(sample, _)| sample.call)
-    }
-
-    /// Poison that filled the zone of the results before the window.
-    pub(crate) fn poison(&self) -> compare::Poison {
-        let word = u64::from(self.poison.word());
-        compare::Poison { start: self.zone.offset, word: word << 32 | word }
-    }
-
-    /// Places at which windows of others end with a look as well.
-    pub(crate) fn sampled(&self) -> Vec<u64> {
-        self.samples.iter().map(|sample| sample.offset).collect()
-    }
 }
 
 impl Runner {
@@ -442,26 +376,6 @@ impl Runner {
         let arena = outcome.is_some().then_some(arena);
         Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
-}
-
-/// What a window ends with on a GPU, inside the clock: the results that the answer names, and what lies
-/// at places of theirs that nobody knew before.
-type Look = Result<Result<(Results, Vec<Sample>, Vec<u64>), NoAnswer>, ArenaError>;
-
-fn look(reply: &[u8], calls: usize, zone: Zone, arena: &Arena, random: &mut StdRng) -> Look {
-    let named = serde_json::from_slice::<Named>(reply);
-    let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
-    let results = match named.and_then(|named| Results::of(named, calls)) {
-        Ok(results) => results,
-        Err(error) => return Ok(Err(error)),
-    };
-    let samples = results.samples(zone, SAMPLES, random);
-    let seen = arena.samples(&offsets(&samples))?;
-    Ok(Ok((results, samples, seen)))
-}
-
-fn offsets(samples: &[Sample]) -> Vec<u64> {
-    samples.iter().map(|sample| sample.offset).collect()
 }
 
 /// Inputs as the task gave them when it was opened, one set per slot: what a runner is told before there

@@ -1,4 +1,5 @@
-//! Inspections: runs one call of a candidate under a profiler or a sanitizer.
+//! Inspections: runs one call of a candidate under a profiler or a sanitizer. May use every room but `session`
+//! and `timing`.
 //!
 //! ```text
 //! oracle ── inputs, weights ──► file ──► inspector.py (in the jail, alone or under a tool)

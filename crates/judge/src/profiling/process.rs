@@ -11,9 +11,9 @@ use super::carry::{self, Folder};
 use super::tools::Tool;
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
+use crate::process::failure::Stumble;
 use crate::process::failure::classify;
 use crate::process::host::Host;
-use crate::process::runner::Stumble;
 use crate::process::wire::Complaint;
 
 /// Longest one run may take. Two of them fit the time that a shell command has.

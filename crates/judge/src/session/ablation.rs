@@ -6,34 +6,28 @@
 //!
 //! This is no proof. A candidate that detects that its kernels do nothing can fail on purpose.
 
-use std::time::Instant;
-
-use warpwright_build::{Artifact, Instrument, Outcome};
+use warpwright_build::Instrument;
 use warpwright_record::candidate::Candidate;
-use warpwright_record::verdict::{
-    AblationResult, FailureClass, IntegrityFinding, Provenance, Stage,
-};
+use warpwright_record::verdict::{AblationResult, IntegrityFinding};
 use warpwright_task::Task;
 
-use super::TaskSession;
-use crate::check::findings::Findings;
 use crate::error::JudgeError;
 use crate::judge::processes::Shared;
 
 /// Parts of a candidate that could compute, and whether the task computes anything.
 #[derive(Clone, Copy)]
-struct Means {
-    kernels: bool,
-    libraries: bool,
-    computes: bool,
+pub(super) struct Means {
+    pub(super) kernels: bool,
+    pub(super) libraries: bool,
+    pub(super) computes: bool,
 }
 
 /// Results of the ablated runs.
 #[derive(Debug, PartialEq, Eq)]
-struct Conclusion {
-    result: AblationResult,
-    finding: Option<IntegrityFinding>,
-    caveat: Option<&'static str>,
+pub(super) struct Conclusion {
+    pub(super) result: AblationResult,
+    pub(super) finding: Option<IntegrityFinding>,
+    pub(super) caveat: Option<&'static str>,
 }
 
 /// Links the candidate without its kernels while it is loaded and verified: if it is verified, the builder
@@ -49,60 +43,8 @@ pub(super) fn link_ahead(
 const LIBRARIES_ONLY: &str =
     "library calls only: no kernel of the candidate's own takes part in its results";
 
-impl TaskSession<'_> {
-    /// Finds out what computed the results of a candidate that was verified.
-    pub(super) fn ablate(
-        &mut self,
-        candidate: &Candidate,
-        artifact: &Artifact,
-        found: &mut Findings,
-    ) -> Result<(), JudgeError> {
-        if found.bad() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let means = Means {
-            kernels: artifact.own_kernels > 0,
-            libraries: !artifact.library_calls.is_empty(),
-            computes: self.oracle.opened.computes,
-        };
-        let told = conclude(means, |taken| self.is_right_without(candidate, taken))?;
-        found.seconds.verify += started.elapsed().as_secs_f64();
-        found.integrity.extend(told.finding);
-        found.caveats.extend(told.caveat.map(str::to_owned));
-        found.provenance = Some(Provenance {
-            own_kernels: artifact.own_kernels,
-            library_calls: artifact.library_calls.clone(),
-            ablation: told.result,
-        });
-        Ok(())
-    }
-
-    /// Whether the candidate passes every check in a fresh process once this does nothing. That it
-    /// crashes, raises or hangs is as good as a wrong result.
-    fn is_right_without(
-        &mut self,
-        candidate: &Candidate,
-        taken: Instrument,
-    ) -> Result<bool, JudgeError> {
-        match self.processes.build_at_once(self.machine, &self.task, candidate, taken)? {
-            Outcome::Built(artifact) => {
-                let mut found = Findings::default();
-                self.run_under_memory_pressure(candidate, &artifact, Stage::Verified, &mut found)?;
-                Ok(!found.bad())
-            }
-            // What it launches with cannot be taken away: as if nothing had been.
-            Outcome::Failed(failed) if failed.class == FailureClass::ForbiddenImport => Ok(true),
-            Outcome::Failed(failed) => Err(JudgeError::infrastructure(
-                "link the candidate without its kernels",
-                failed.message,
-            )),
-        }
-    }
-}
-
 /// Takes away one thing after the other until the result is wrong.
-fn conclude(
+pub(super) fn conclude(
     means: Means,
     mut is_right_without: impl FnMut(Instrument) -> Result<bool, JudgeError>,
 ) -> Result<Conclusion, JudgeError> {

@@ -29,6 +29,7 @@ use crate::judge::processes::Shared;
 use crate::process::memory::{Memory, Work};
 use crate::process::slots::Slots;
 use crate::process::worker_reuse::Sharing;
+use crate::session::examining::ExaminingSession;
 use crate::session::queue::{Fit, Queue};
 use crate::session::single_flight::SingleFlight;
 use crate::session::verdict::{Known, built};
@@ -299,7 +300,7 @@ impl<'j> SessionPool<'j> {
             let opening = (wanted_ms, processes);
             let begun = begun.map_or_else(begin, Ok);
             let session = begun.and_then(|begun| {
-                TaskSession::open_to_examine(judge.shared(), task, begun, turn.memory(), opening)
+                ExaminingSession::open(judge.shared(), task, begun, turn.memory(), opening)
             });
             match session.and_then(|session| session.examine(wanted_ms, bar, unwanted)) {
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),

@@ -1,5 +1,5 @@
 //! Calibration of a device, stored in the cache: its ceilings (copy bandwidth, launch time), measured with
-//! the same windows as candidates, and the judge's timing accuracy on it (`trials`).
+//! the same windows as candidates, and the judge's timing accuracy on it (`session/self_calibration`).
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,9 @@ use crate::process::baseline::BaselineProcess;
 use crate::process::embedded::put;
 use crate::timing::stats;
 
-mod known;
-mod trials;
+pub(crate) mod known;
 
 pub use known::{Kind, Trial};
-pub use trials::Effort;
 
 /// Version of the file.
 const CALIBRATION_VERSION: u32 = 1;
@@ -82,7 +80,7 @@ pub(crate) fn measure(
 }
 
 /// Keeps what was measured.
-fn store(cache: &Path, calibration: &Calibration) -> Result<(), JudgeError> {
+pub(crate) fn store(cache: &Path, calibration: &Calibration) -> Result<(), JudgeError> {
     let keep = |e: std::io::Error| JudgeError::infrastructure("store the calibration", e);
     let text = serde_json::to_string_pretty(calibration)
         .map_err(|e| JudgeError::infrastructure("store the calibration", e))?;

@@ -1,5 +1,5 @@
-//! Times candidates and baselines in interleaved windows, and evaluates the times. Uses processes and the
-//! device.
+//! Times candidates and baselines in interleaved windows, and evaluates the times. May use `judge`'s machine and
+//! processes, `device`, `process` and `check`.
 
 pub(crate) mod alone;
 pub(crate) mod baseline;

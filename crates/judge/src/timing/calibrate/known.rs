@@ -49,20 +49,20 @@ fn inputs(elements: usize) -> String {
 }
 
 /// The reference of the kernels.
-pub(super) fn task(elements: usize) -> Task {
+pub(crate) fn task(elements: usize) -> Task {
     let model = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        \
                  return x.clone()\n";
     Task::from_source("calibration", format!("{model}{}", inputs(elements)))
 }
 
 /// The kernel in place of a baseline.
-pub(super) fn contender(elements: usize, steps: u32) -> Task {
+pub(crate) fn contender(elements: usize, steps: u32) -> Task {
     let source = format!("{}{}", module("Model", steps), inputs(elements));
     Task::from_source("calibration", &source)
 }
 
 /// The kernel as a candidate.
-pub(super) fn candidate(steps: u32) -> Candidate {
+pub(crate) fn candidate(steps: u32) -> Candidate {
     Candidate::from_files(BTreeMap::from([
         ("model_new.py".to_owned(), module("ModelNew", steps).into_bytes()),
         ("kernels/work.cu".to_owned(), KERNEL.as_bytes().to_vec()),
@@ -85,7 +85,7 @@ pub enum Kind {
 
 impl Kind {
     /// Two of three are identical: what matters most is how often those are called different.
-    pub(super) const CYCLE: [Self; 9] = [
+    pub(crate) const CYCLE: [Self; 9] = [
         Self::Identical,
         Self::Identical,
         Self::Boundary,
@@ -110,19 +110,19 @@ impl Kind {
 
 /// How a machine's time of a call depends on the work of it, near one amount.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Slope {
+pub(crate) struct Slope {
     /// The candidate's work.
-    pub(super) steps: u32,
+    pub(crate) steps: u32,
     /// Seconds of a call with it.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Seconds that one step more takes.
-    pub(super) per_step: f64,
+    pub(crate) per_step: f64,
 }
 
 impl Slope {
     /// From the times of two amounts of work, the second larger. Where noise hides what the difference
     /// takes, time is taken as proportional to work.
-    pub(super) fn between((less, short): (u32, f64), (more, long): (u32, f64)) -> Self {
+    pub(crate) fn between((less, short): (u32, f64), (more, long): (u32, f64)) -> Self {
         let slope = (long - short) / f64::from(more - less);
         let proportional = short / f64::from(less);
         let plausible = slope > 0.2 * proportional && slope < 5.0 * proportional;
@@ -131,7 +131,7 @@ impl Slope {
     }
 
     /// Work of a contender.
-    pub(super) fn steps_of(self, kind: Kind) -> u32 {
+    pub(crate) fn steps_of(self, kind: Kind) -> u32 {
         let more = (kind.ratio() - 1.0) * self.seconds / self.per_step;
         (f64::from(self.steps) + more).round().max(1.0) as u32
     }
@@ -163,7 +163,7 @@ impl Trial {
 }
 
 /// Timing accuracy of a machine, from its trials.
-pub(super) fn tally(trials: &[Trial]) -> Exactness {
+pub(crate) fn tally(trials: &[Trial]) -> Exactness {
     let of = |kind| trials.iter().filter(move |trial| trial.kind == kind);
     let median = |values: Vec<f64>| (!values.is_empty()).then(|| stats::rough(&values));
     let ratio = |kind| median(of(kind).map(|trial| trial.speedup.value).collect());
