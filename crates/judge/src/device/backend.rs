@@ -1,4 +1,5 @@
-//! What is specific to a kind of device. A new kind is one file with these two traits, and a line of [`find`](super::find).
+//! What is specific to a kind of device. A new kind is one file with these two traits, and a line of
+//! [`find`](super::find).
 
 use std::path::Path;
 use std::sync::Arc;

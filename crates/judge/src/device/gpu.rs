@@ -26,10 +26,10 @@ pub(crate) const WINDOWS: Plan = Plan {
     preview: 9,
 };
 /// What of a window's constant part may not be the same in two processes, in seconds: how soon the first call
-/// begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms differed by 15 us of
-/// a window in the mean, whatever their length, with a standard deviation of 24 us from process to process
-/// beside what single windows vary by (`docs/results/judge.md`, Calibration). So many decide on kernels at the
-/// margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
+/// begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms differed by 15 us
+/// of a window in the mean, whatever their length, with a standard deviation of 24 us from process to process
+/// beside what single windows vary by (`docs/results/judge.md`, Calibration). So many decide on kernels at
+/// the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
 pub(crate) const UNEQUAL: f64 = 45e-6;
 /// Cores kept for what is timed: one for the process, one for its driver's threads.
 const TIMING_CORES: usize = 2;

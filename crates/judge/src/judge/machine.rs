@@ -165,6 +165,7 @@ impl Machine {
             exactness: known.as_ref().and_then(|c| c.exactness.clone()),
         }
     }
+
     /// Remembers the empty windows of one measurement; see [`Quickest::add`].
     pub(crate) fn remember_empty(&self, windows: &[f64]) -> Option<f64> {
         lock(&self.empty).add(windows)

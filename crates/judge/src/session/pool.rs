@@ -268,7 +268,7 @@ impl<'j> SessionPool<'j> {
         self.with(task, alone, Begun::to_verify, |session| session.inspect(candidate, inspection))
     }
 
-    /// Examines the task itself; see [`TaskSession::examine`]. Waits for its turn.
+    /// Examines the task itself, without a candidate. Waits for its turn.
     pub fn examine(
         &self,
         task: &Task,

@@ -1,11 +1,12 @@
 //! Self-calibration: times candidates against the judge's own kernels of known speed instead of baselines, to
-//! measure the judge's timing accuracy. They are measured in the same way as a candidate: fresh runner, verification, interleaved
-//! windows, the floor, the sequential rule.
+//! measure the judge's timing accuracy. They are measured in the same way as a candidate: fresh runner,
+//! verification, interleaved windows, the floor, the sequential rule.
 
 use std::time::{Duration, Instant};
 
 use warpwright_build::{Instrument, Outcome};
 use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_task::Task;
 
 use crate::device::device_arbiter::Purpose;
 use crate::error::{Cause, JudgeError};
@@ -16,7 +17,6 @@ use crate::timing::baseline::Baseline;
 use crate::timing::baseline_set::{Baselines, Terms};
 use crate::timing::calibrate::known::{self, Kind, Slope, Trial};
 use crate::timing::calibrate::{Calibration, store};
-use warpwright_task::Task;
 
 /// Times of a call that are tried, in seconds: those of the kernels that matter.
 const DURATIONS: [f64; 4] = [20e-6, 150e-6, 1e-3, 5e-3];

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rand::rngs::StdRng;
 use warpwright_record::verdict::IntegrityFinding;
 
 use super::single_calls;
@@ -20,7 +21,6 @@ use crate::timing::measure::{self, Levels, Ready, Rounds, Windows};
 use crate::timing::plan::Plan;
 use crate::timing::sequential;
 use crate::timing::windows;
-use rand::rngs::StdRng;
 
 /// Choices made by preparatory windows, which do not count.
 struct Chosen {

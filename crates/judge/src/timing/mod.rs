@@ -1,7 +1,6 @@
-//! Times candidates and baselines in interleaved windows, and evaluates the times. May use `judge`'s machine and
-//! processes, `device`, `process` and `check`.
+//! Times candidates and baselines in interleaved windows, and evaluates the times. May use the judge's machine
+//! and processes, `device`, `process` and `check`.
 
-pub(crate) mod alone;
 pub(crate) mod baseline;
 pub(crate) mod baseline_floor;
 pub(crate) mod baseline_set;

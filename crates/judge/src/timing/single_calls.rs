@@ -1,6 +1,14 @@
-//! Windows of a single call on a GPU, after the windows that the slope is taken from.
+//! Bounds the time of a call from below by windows of a single call.
+//!
+//! The time of a call is the slope of a window's length over its calls. A candidate that computes all calls
+//! of a window in one launch has a slope near zero. A window of a single call reveals this, but it also
+//! contains the constant costs of a window: messages, a wake-up, cold caches. Single calls of a baseline, in
+//! windows of the judge's own process, measure these costs. So a call alone takes at least
+//! `t_b + (S_c - S_b)`: `S_c` and `S_b` are windows of a single call of candidate and baseline, `t_b` is the
+//! baseline's slope. Constant costs cancel, and the candidate cannot influence the part that is subtracted.
 
-use warpwright_record::verdict::Speedup;
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::{Speedup, Times};
 
 use super::measurement::Measurement;
 use crate::check::findings::Findings;
@@ -8,9 +16,49 @@ use crate::check::timed_calls::Checks;
 use crate::process::baseline::{BaselineProcess, Look};
 use crate::process::failure::Trouble;
 use crate::process::runner::Runner;
-use crate::timing::alone;
 use crate::timing::measure::{self, Ready};
 use crate::timing::sequential::THRESHOLDS;
+use crate::timing::stats;
+
+/// Windows of a single call, of the candidate and of the best baseline each.
+const PAIRS: usize = 6;
+/// Rank of the lower end among their differences: the median lies below the least of six in 1.6 of 100.
+const RANK: usize = 1;
+/// By how much a first call of the candidate's may be longer than one of a baseline's, in seconds: its
+/// process was frozen, and the baseline's was not.
+const WOKEN: f64 = 100e-6;
+/// How many times as long as the slope a call alone may take besides: queues run empty, threads and caches
+/// have to be fetched.
+const TIMES: f64 = 2.0;
+
+/// What a call alone takes at least, in seconds, by pairs of windows of a single call (candidate, baseline)
+/// and the baseline's seconds a call. `None` for too few pairs.
+fn at_least(pairs: &[(f64, f64)], baseline: f64) -> Option<f64> {
+    let longer: Vec<f64> = pairs.iter().map(|(candidate, baseline)| candidate - baseline).collect();
+    Some(baseline + stats::between(&longer, RANK)?.low - WOKEN)
+}
+
+/// Where a call alone takes far longer than one of many, its time and speed-ups are those of the call
+/// alone. The caveat that says so.
+fn limit(times: &mut Times, speedup: &mut Speedup, alone: f64) -> Option<String> {
+    let among = times.candidate?;
+    let factor = 1e3 * alone / among.value;
+    if !factor.is_finite() || factor <= TIMES {
+        return None;
+    }
+    let by =
+        |i: Interval, f: f64| Interval { value: i.value * f, low: i.low * f, high: i.high * f };
+    times.candidate = Some(by(among, factor));
+    let Speedup { eager, compile, reduce_overhead, max_autotune, best, best_baseline: _ } = speedup;
+    for over in [eager, compile, reduce_overhead, max_autotune, best] {
+        *over = over.map(|i| by(i, 1.0 / factor));
+    }
+    Some(format!(
+        "a call alone takes at least {:.4} ms, one of many {:.4} ms: speed-ups are those of a call alone",
+        1e3 * alone,
+        among.value
+    ))
+}
 
 /// Whether any speed-up is so high that a reward may turn on it.
 fn pays(speedup: &Speedup) -> bool {
@@ -35,8 +83,8 @@ pub(super) fn compare(
     let best = ready.iter().find(|ready| Some(ready.which.name()) == best);
     let Some(best) = best.filter(|_| pays(&found.speedup)) else { return Ok(()) };
     let Some(slope) = found.times.over(best.which.name()) else { return Ok(()) };
-    let mut pairs = Vec::with_capacity(alone::PAIRS);
-    for _ in 0..alone::PAIRS {
+    let mut pairs = Vec::with_capacity(PAIRS);
+    for _ in 0..PAIRS {
         let (mut candidate, mut baseline) = (0.0, 0.0);
         let look = Look { arena: &runner.arena, samples };
         let nothing = process.nothing(measurement.task, Some(look))?.as_secs_f64();
@@ -55,7 +103,60 @@ pub(super) fn compare(
         }
         pairs.push((candidate - nothing, baseline - nothing));
     }
-    let Some(least) = alone::at_least(&pairs, 1e-3 * slope.value) else { return Ok(()) };
-    found.caveats.extend(alone::limit(&mut found.times, &mut found.speedup, least));
+    let Some(least) = at_least(&pairs, 1e-3 * slope.value) else { return Ok(()) };
+    found.caveats.extend(limit(&mut found.times, &mut found.speedup, least));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs of windows of a call that takes so long, where every window of the candidate costs this on
+    /// top, and every window of a baseline, whose call takes 1 ms.
+    fn pairs(call: f64, constant: (f64, f64)) -> Vec<(f64, f64)> {
+        let noise = |i: usize| 1e-6 * (i * 7 % PAIRS) as f64;
+        (0..PAIRS).map(|i| (call + constant.0 + noise(i), 1e-3 + constant.1)).collect()
+    }
+
+    fn measured(slope_ms: f64) -> (Times, Speedup) {
+        let at = |value: f64| Some(Interval { value, low: 0.98 * value, high: 1.02 * value });
+        let times = Times { candidate: at(slope_ms), eager: at(1.0), ..Times::default() };
+        let over = at(1.0 / slope_ms);
+        (times, Speedup { eager: over, best: over, ..Speedup::default() })
+    }
+
+    #[test]
+    fn a_batched_call_is_paid_as_a_single_call() {
+        let alone = at_least(&pairs(8e-4, (3e-4, 2e-4)), 1e-3).unwrap();
+        assert!((alone - 8e-4).abs() < 2e-5, "{alone}");
+        let (mut times, mut speedup) = measured(0.01);
+        let caveat = limit(&mut times, &mut speedup, alone).unwrap();
+        assert!(caveat.contains("of many 0.0100 ms"), "{caveat}");
+        let best = speedup.best.unwrap();
+        assert!(best.value < 1.3 && best.low < best.value && best.value < best.high, "{best:?}");
+        assert!((times.candidate.unwrap().value - 1e3 * alone).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_call_equally_long_alone_keeps_its_time() {
+        for (call, woken) in [(5e-4, 0.0), (5e-4, 9e-5), (5e-4, 4e-4), (2e-5, 1e-4), (2e-3, 1e-4)] {
+            let alone = at_least(&pairs(call, (2e-4 + woken, 2e-4)), 1e-3).unwrap();
+            let (mut times, mut speedup) = measured(1e3 * call);
+            let before = speedup.clone();
+            assert_eq!(limit(&mut times, &mut speedup, alone), None, "{call} {woken} {alone}");
+            assert_eq!(speedup, before);
+        }
+    }
+
+    #[test]
+    fn a_disturbed_window_never_lengthens_a_call() {
+        let mut pairs = pairs(5e-4, (2e-4, 2e-4));
+        let quiet = at_least(&pairs, 1e-3).unwrap();
+        pairs[3].0 += 1.0;
+        assert!((at_least(&pairs, 1e-3).unwrap() - quiet).abs() < 2e-6);
+        pairs[5].1 += 1.0;
+        assert!(at_least(&pairs, 1e-3).unwrap() < quiet);
+        assert_eq!(at_least(&pairs[..1], 1e-3), None);
+    }
 }

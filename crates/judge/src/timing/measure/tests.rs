@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use rand::{RngExt, SeedableRng};
+
 use super::*;
 use crate::device::cpu;
 use crate::device::gpu::UNEQUAL;
-use rand::RngExt;
-use rand::SeedableRng;
 
 fn windows(calls: usize, seconds: Vec<f64>) -> Windows {
     Windows::of(calls, seconds)
