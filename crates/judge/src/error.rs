@@ -53,7 +53,8 @@ pub enum JudgeError {
         wanted: Option<u64>,
     },
     /// This machine or its configuration lacks something that the judge needs: full isolation, a tool, a
-    /// working GPU, a writable cache. Nothing else is this error, and no later attempt succeeds without a cure.
+    /// working GPU, a writable cache. Nothing else is this error. An infrastructure error; no later attempt
+    /// succeeds without a cure.
     #[error("failed to set up the judge: {message}")]
     Setup {
         /// What is missing.
