@@ -5,7 +5,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 
-/// Judges candidates of one task. `cli` implements it with the local judge.
+/// Judges candidates of one task. `rollout` implements it with the local judge.
 pub trait Judge: Send + Sync {
     /// Judges `candidate` up to `stage`. A bad candidate is a verdict, not an error. Equal files may get a
     /// cached verdict.

@@ -16,9 +16,9 @@
 //! lock                one writer at a time
 //! ```
 //!
-//! Only [`writer::RunWriter`] writes: `cli` creates it, and the agent's loop appends each [`event::Event`] as it
-//! happens and passes the same event to the live view. Only [`reader::RunReader`] reads; [`history::History`] folds
-//! the events into episodes and turns, for reports and for resuming.
+//! Only [`writer::RunWriter`] writes: the caller of the agent's loop creates it, and the loop appends each
+//! [`event::Event`] as it happens and passes the same event to the caller's observer. Only [`reader::RunReader`]
+//! reads; [`history::History`] folds the events into episodes and turns, for reports and for resuming.
 //!
 //! ```
 //! use warpwright_record::event::{Event, NoteLevel, RunOutcome};

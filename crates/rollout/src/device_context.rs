@@ -7,6 +7,7 @@ use warpwright_agent::judge::DeviceFacts;
 use warpwright_agent::skill;
 use warpwright_agent::tools::shell::{Provision, Shell};
 use warpwright_agent::workspace::{Contents, Workspace};
+use warpwright_jail::Jail;
 use warpwright_judge::SessionPool;
 use warpwright_record::verdict::Profile;
 use warpwright_task::Task;
@@ -40,7 +41,7 @@ impl<'a> DeviceContext<'a> {
         let (folders, path) = host.compilers();
         let python = Some(host.python.clone());
         let provision = Provision { python, folders, path, memory_bytes: None };
-        let shell = Shell::new(host.jail.clone(), provision);
+        let shell = Shell::new(Jail::clone(&host.jail), provision);
         let skill = skill::render(skill.unwrap_or(skill::TEMPLATE), &facts, profile)
             .map_err(|error| bad_skill(&error))?;
         let judge = Box::new(PooledDevice::new(pool, facts.clone()));

@@ -28,7 +28,7 @@ impl Examined {
 /// while one is timed.
 pub fn usual_jobs(host: &JudgeHost) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if host.judge.config().device.is_cuda() { cores.clamp(4, 16) } else { cores }
+    if host.judge.times_while_others_work() { cores.clamp(4, 16) } else { cores }
 }
 
 /// How to examine tasks.

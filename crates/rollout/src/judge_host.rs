@@ -1,6 +1,7 @@
 //! Opens the devices that the caller names, each with its judge.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_agent::judge::DeviceFacts;
@@ -26,7 +27,7 @@ pub struct JudgeHost {
     /// The judge.
     pub judge: LocalJudge,
     /// The jail, for the agent's shell.
-    pub jail: Jail,
+    pub jail: Arc<Jail>,
     /// The interpreter.
     pub python: PathBuf,
 }
@@ -72,6 +73,39 @@ impl JudgeOptions {
     }
 }
 
+/// What all judges of this machine share.
+struct Means {
+    jail: Arc<Jail>,
+    isolation: Requirement,
+    python: PathBuf,
+    cache: PathBuf,
+}
+
+impl Means {
+    /// Finds the interpreter, and the best jail that works here.
+    fn find(files: &HostFiles, options: JudgeOptions) -> Result<Self, RolloutError> {
+        let python = python::require(files.python.as_deref())?.executable;
+        let isolation =
+            if options.require_full_isolation { Requirement::Full } else { Requirement::Any };
+        let jail = Arc::new(Jail::detect(isolation)?);
+        Ok(Self { jail, isolation, python, cache: files.cache.clone() })
+    }
+
+    fn config(&self, device: Device, options: JudgeOptions) -> JudgeConfig {
+        JudgeConfig {
+            device,
+            profile: options.profile,
+            seed: options.seed,
+            baselines: options.baselines,
+            degenerate: options.degenerate,
+            isolation: self.isolation,
+            python: self.python.clone(),
+            cache: self.cache.clone(),
+            window: options.window_ms.map(|ms| Duration::from_millis(ms.into())),
+        }
+    }
+}
+
 impl JudgeHost {
     /// Finds interpreter, jail and device, and opens the judge.
     pub fn open(
@@ -80,41 +114,37 @@ impl JudgeHost {
         options: JudgeOptions,
         notice: &dyn Fn(&str),
     ) -> Result<Self, RolloutError> {
-        let python = python::require(files.python.as_deref())?.executable;
-        let isolation =
-            if options.require_full_isolation { Requirement::Full } else { Requirement::Any };
-        let jail = Jail::detect(isolation)?;
-        let config = |device| JudgeConfig {
-            device,
-            profile: options.profile,
-            seed: options.seed,
-            baselines: options.baselines,
-            degenerate: options.degenerate,
-            isolation,
-            python: python.clone(),
-            cache: files.cache.clone(),
-            window: options.window_ms.map(|ms| Duration::from_millis(ms.into())),
-        };
+        Self::open_in(&Means::find(files, options)?, device, options, notice)
+    }
+
+    fn open_in(
+        means: &Means,
+        device: DeviceChoice,
+        options: JudgeOptions,
+        notice: &dyn Fn(&str),
+    ) -> Result<Self, RolloutError> {
+        let open =
+            |device| LocalJudge::open_in(Arc::clone(&means.jail), means.config(device, options));
         let judge = match device {
-            DeviceChoice::Cpu => LocalJudge::open(config(Device::Cpu))?,
+            DeviceChoice::Cpu => open(Device::Cpu)?,
             DeviceChoice::All => {
                 let hint = "choose one device, e.g. `--device cuda:0`".to_owned();
                 let message = "failed to open the device: this command uses one device, not `all`";
                 return Err(RolloutError::usage(message, hint));
             }
-            DeviceChoice::Cuda(number) => LocalJudge::open(config(Device::Cuda(number)))?,
-            DeviceChoice::Auto if gpu::all().is_empty() => LocalJudge::open(config(Device::Cpu))?,
-            DeviceChoice::Auto => match LocalJudge::open(config(Device::Cuda(0))) {
+            DeviceChoice::Cuda(number) => open(Device::Cuda(number))?,
+            DeviceChoice::Auto if gpu::all().is_empty() => open(Device::Cpu)?,
+            DeviceChoice::Auto => match open(Device::Cuda(0)) {
                 Ok(judge) => judge,
                 Err(error @ JudgeError::Setup { .. }) => {
                     let text = chain(&error);
                     notice(&format!("warning: {text}; judging on the cpu device instead"));
-                    LocalJudge::open(config(Device::Cpu))?
+                    open(Device::Cpu)?
                 }
                 Err(error) => return Err(error.into()),
             },
         };
-        Ok(Self { judge, jail, python })
+        Ok(Self { judge, jail: Arc::clone(&means.jail), python: means.python.clone() })
     }
 
     /// Opens each device, in order; duplicates are refused.
@@ -124,6 +154,7 @@ impl JudgeHost {
         options: JudgeOptions,
         notice: &dyn Fn(&str),
     ) -> Result<Vec<Self>, RolloutError> {
+        let means = Means::find(files, options)?;
         let mut hosts: Vec<Self> = Vec::new();
         let each = devices.iter().flat_map(|device| match device {
             DeviceChoice::All => {
@@ -132,7 +163,7 @@ impl JudgeHost {
             one => vec![*one],
         });
         for device in each {
-            let host = Self::open(files, device, options, notice)?;
+            let host = Self::open_in(&means, device, options, notice)?;
             let name = host.device();
             if hosts.iter().any(|other| other.device() == name) {
                 let hint = "list each device once".to_owned();

@@ -130,7 +130,7 @@ impl Maker<'_> {
         // Whatever ended it: what was admitted is kept.
         let mut state = shared.into_state();
         state.write(&self.plan.out)?;
-        for host in self.hosts.iter().filter(|host| host.judge.config().device.is_cuda()) {
+        for host in self.hosts.iter().filter(|host| host.judge.is_accelerator()) {
             let used = host.judge.device_use();
             let text = device_use::describe(&host.device(), &used, started.elapsed());
             (self.notice)(&format!("note: {text}"));
@@ -175,7 +175,7 @@ impl Maker<'_> {
         shared: &Shared,
         started: Instant,
     ) -> Result<(), RolloutError> {
-        if !pool.judge().config().device.is_cuda() {
+        if !pool.judge().times_while_others_work() {
             drop(shared.settled(self.stop));
         }
         while !self.stop.load(Ordering::SeqCst) {

@@ -26,9 +26,9 @@
 //! # Ok::<(), warpwright_task::TaskError>(())
 //! ```
 //!
-//! `cli` reads suites and refuses bad ones before it starts anything; `judge` and `agent` get a [`Task`]. There are
-//! two error types: [`ReadError`] (the file cannot be read as tasks) and [`TaskError`] (the source is not a task).
-//! Both are usage errors with a `hint()`.
+//! `rollout` reads suites and refuses bad ones before a device is opened; `judge` and `agent` get a [`Task`].
+//! There are two error types: [`ReadError`] (the file cannot be read as tasks) and [`TaskError`] (the source is
+//! not a task). Both are usage errors with a `hint()`.
 //!
 //! [`similarity`] compares tasks by source and by operator graph.
 //!

@@ -110,7 +110,7 @@ pub(crate) fn run(
     host.facts()?;
     let mut report = Report::begin(&host, plan, started.elapsed().as_secs_f64());
     let mut subjects =
-        subjects::all(sessions(&host), subjects::least_rows(host.judge.config().device.is_cuda()));
+        subjects::all(sessions(&host), subjects::least_rows(host.judge.is_accelerator()));
     printer.say(&format!("opened {} in {:.1} s", report.device, report.open_seconds));
 
     let at = DeviceContext { host: &host, pool: SessionPool::new(&host.judge), stop };

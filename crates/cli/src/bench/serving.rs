@@ -133,9 +133,9 @@ pub(crate) fn run(
     let hosts = judging::open_all(&common, wanted, printer)?;
     let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
     let hardware = hosts.first().map(|host| host.judge.facts().hardware.clone());
-    let is_cuda = hosts.first().is_some_and(|host| host.judge.config().device.is_cuda());
+    let is_accelerator = hosts.first().is_some_and(|host| host.judge.is_accelerator());
     let tasks = hosts.iter().map(sessions).sum();
-    let mut subjects = subjects::all(tasks, subjects::least_rows(is_cuda));
+    let mut subjects = subjects::all(tasks, subjects::least_rows(is_accelerator));
     let at = Site {
         hosts: &hosts,
         pools: &pools,

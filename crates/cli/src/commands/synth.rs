@@ -105,8 +105,8 @@ pub(crate) fn run(args: &SynthArgs, printer: Printer) -> Result<u8, Failure> {
 }
 
 fn runtime_range(args: &SynthArgs, host: &JudgeHost) -> RuntimeRangeArg {
-    let cuda = host.judge.config().device.is_cuda();
-    args.runtime_range.unwrap_or(if cuda { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
+    let is_gpu = host.judge.is_accelerator();
+    args.runtime_range.unwrap_or(if is_gpu { RuntimeRangeArg::Fast } else { RuntimeRangeArg::Host })
 }
 
 /// The existing data set, or an empty one.

@@ -12,13 +12,6 @@ pub enum Device {
     Cuda(u32),
 }
 
-impl Device {
-    /// Whether this is a GPU.
-    pub fn is_cuda(self) -> bool {
-        matches!(self, Self::Cuda(_))
-    }
-}
-
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -136,8 +136,7 @@ mod tests {
         let keys = all();
         let known = keys.iter().map(|key| (key.path.as_str(), key)).collect();
         let mut count = 0;
-        for path in include_str!("../../tests/fixtures/verl-ppo-keys.txt").lines().map(str::trim)
-        {
+        for path in include_str!("../../tests/fixtures/verl-ppo-keys.txt").lines().map(str::trim) {
             if path.is_empty() || path.starts_with('#') {
                 continue;
             }

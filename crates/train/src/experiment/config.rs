@@ -266,12 +266,10 @@ mod tests {
         let (trainings, experiments) = (of(&configs), of(&configs.join("experiments")));
         assert!(trainings.len() >= 5 && experiments.len() >= 6);
         for path in trainings {
-            Config::read(&path, &[])
-                .unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            Config::read(&path, &[]).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         }
         for path in experiments {
-            Experiment::parse(&path)
-                .unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            Experiment::parse(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         }
     }
 

@@ -36,3 +36,6 @@ pub(crate) fn work(stage: Stage) -> &'static dyn StageWork {
         Stage::Eval => &eval::EvalStage,
     }
 }
+
+#[cfg(test)]
+mod tests;
