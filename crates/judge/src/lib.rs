@@ -51,5 +51,6 @@ pub use process::worker_reuse::Sharing;
 pub use session::TaskSession;
 pub use session::pool::SessionPool;
 pub use session::self_calibration::Effort;
+pub use session::single_flight::{Claim, Claimed, SingleFlight};
 pub use timing::baseline::Baseline;
 pub use timing::calibrate::{Calibration, Kind, Trial};

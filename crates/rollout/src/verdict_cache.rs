@@ -5,15 +5,16 @@
 //! one of these verdicts, chosen by the episode's seed. A verdict from the cache has a caveat that
 //! says so.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
+use warpwright_judge::{Claimed, SingleFlight};
 use warpwright_learn::online::Judged;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
@@ -33,15 +34,14 @@ struct Line {
 /// The verdict cache; see the module.
 pub struct Verdicts {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Keys that are being measured.
+    flights: SingleFlight<String>,
     /// Verdicts kept per distinct candidate; 0 measures every request.
     most: usize,
 }
 
 struct State {
     kept: HashMap<String, Vec<Verdict>>,
-    /// Keys that are being measured.
-    under_way: HashSet<String>,
     file: fs::File,
     count: Judged,
 }
@@ -72,9 +72,8 @@ impl Verdicts {
             line.clear();
         }
         file.file().set_len(whole).map_err(failed)?;
-        let (under_way, count) = (HashSet::new(), Judged::default());
-        let state = State { kept, under_way, file, count };
-        Ok(Self { state: Mutex::new(state), changed: Condvar::new(), most })
+        let state = Mutex::new(State { kept, file, count: Judged::default() });
+        Ok(Self { state, flights: SingleFlight::default(), most })
     }
 
     /// Use of the judge since the cache was opened.
@@ -93,40 +92,39 @@ impl Verdicts {
         seed: u64,
         measure: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
     ) -> Result<Verdict, JudgeUnavailable> {
-        let mut state = self.lock();
-        loop {
-            let kept = state.kept.get(key).map_or(&[][..], Vec::as_slice);
-            if self.most > 0 && kept.len() >= self.most {
-                let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
-                verdict.caveats.push(format!(
-                    "{COPY_CAVEAT} measured {} time{} in this training run; this verdict is \
-                     one of these, from the verdict cache",
-                    kept.len(),
-                    if kept.len() == 1 { "" } else { "s" }
-                ));
-                state.count.repeated += 1;
-                return Ok(verdict);
-            }
-            // Others with the same key wait: the running measurement may answer them.
-            if self.most == 0 || state.under_way.insert(key.to_owned()) {
-                break;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        if self.most == 0 {
+            return self.timed(measure);
         }
-        drop(state);
-        let measuring = Measuring { verdicts: self, key };
-        let verdict = self.timed(measure)?;
-        let mut state = self.lock();
-        if self.most > 0 {
-            let line = Line { key: key.to_owned(), verdict: verdict.clone() };
-            let mut text = serde_json::to_vec(&line).map_err(|e| unkept(&e))?;
-            text.push(b'\n');
-            state.file.write_all(&text).map_err(|e| unkept(&e))?;
-            state.kept.entry(key.to_owned()).or_default().push(verdict.clone());
+        // Others with the same key wait: the running measurement may answer them.
+        let key = key.to_owned();
+        match self.flights.claim(&key, || self.cached(&key, seed)) {
+            Claimed::Known(verdict) => Ok(verdict),
+            Claimed::Work(_claim) => {
+                let verdict = self.timed(measure)?;
+                let line = Line { key, verdict: verdict.clone() };
+                let mut text = serde_json::to_vec(&line).map_err(|e| unkept(&e))?;
+                text.push(b'\n');
+                let mut state = self.lock();
+                state.file.write_all(&text).map_err(|e| unkept(&e))?;
+                state.kept.entry(line.key).or_default().push(line.verdict);
+                Ok(verdict)
+            }
         }
-        drop(state);
-        drop(measuring);
-        Ok(verdict)
+    }
+
+    /// One of the cached verdicts, if there are enough of them.
+    fn cached(&self, key: &str, seed: u64) -> Option<Verdict> {
+        let mut state = self.lock();
+        let kept = state.kept.get(key).filter(|kept| kept.len() >= self.most)?;
+        let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
+        verdict.caveats.push(format!(
+            "{COPY_CAVEAT} measured {} time{} in this training run; this verdict is \
+             one of these, from the verdict cache",
+            kept.len(),
+            if kept.len() == 1 { "" } else { "s" }
+        ));
+        state.count.repeated += 1;
+        Some(verdict)
     }
 }
 
@@ -147,20 +145,6 @@ impl Verdicts {
 
 fn unkept(error: &dyn std::error::Error) -> JudgeUnavailable {
     JudgeUnavailable { message: format!("failed to write the verdict to the cache: {error}") }
-}
-
-/// Marks a key as being measured. When it is dropped, also after a failure, another caller may
-/// measure.
-struct Measuring<'v> {
-    verdicts: &'v Verdicts,
-    key: &'v str,
-}
-
-impl Drop for Measuring<'_> {
-    fn drop(&mut self) {
-        self.verdicts.lock().under_way.remove(self.key);
-        self.verdicts.changed.notify_all();
-    }
 }
 
 /// A judge that answers from the verdict cache.

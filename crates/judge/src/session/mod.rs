@@ -32,6 +32,7 @@ use crate::timing::baseline_set::{Baselines, Right, Terms};
 use crate::timing::plan::Plan;
 
 mod ablation;
+mod answers;
 mod begun;
 mod examining;
 mod memory_pressure;
@@ -39,7 +40,7 @@ mod opening;
 pub(crate) mod pool;
 mod queue;
 pub(crate) mod self_calibration;
-mod single_flight;
+pub(crate) mod single_flight;
 mod stages;
 mod verdict;
 

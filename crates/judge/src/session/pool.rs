@@ -29,9 +29,9 @@ use crate::judge::processes::Shared;
 use crate::process::memory::{Memory, Work};
 use crate::process::slots::Slots;
 use crate::process::worker_reuse::Sharing;
+use crate::session::answers::Answers;
 use crate::session::examining::ExaminingSession;
 use crate::session::queue::{Fit, Queue};
-use crate::session::single_flight::SingleFlight;
 use crate::session::verdict::{Known, built};
 use crate::session::{Begun, TaskSession};
 
@@ -55,7 +55,7 @@ pub struct SessionPool<'j> {
     state: Mutex<State<'j>>,
     changed: Condvar,
     /// Cached verdicts by task, candidate hash and stage; concurrent equal requests are judged once.
-    single_flight: SingleFlight<(Key, String, Stage), Verdict>,
+    answers: Answers<(Key, String, Stage), Verdict>,
 }
 
 struct State<'j> {
@@ -149,7 +149,7 @@ impl<'j> SessionPool<'j> {
             Work::Examining => EXAMINING_STARTS,
         });
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { judge, work, parts, starts, state, changed, single_flight: SingleFlight::default() }
+        Self { judge, work, parts, starts, state, changed, answers: Answers::default() }
     }
 
     /// Largest number of concurrent sessions, if each needs one part of the memory.
@@ -191,7 +191,7 @@ impl<'j> SessionPool<'j> {
         }
         let question = (Key::of(task), candidate.hash().to_owned(), stage);
         let (mut verdict, ago) =
-            self.single_flight.once(&question, || self.afresh(task, candidate, stage))?;
+            self.answers.once(&question, || self.afresh(task, candidate, stage))?;
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
             verdict.caveats.push(format!(
