@@ -1,5 +1,10 @@
-//! The three rewards (design, "Reward"), computed in one place.
+//! The rewards of a candidate (design, "Reward"), one file per scheme.
 
+mod bounded;
+mod paper;
+mod speedup;
+
+use crate::interval::Interval;
 use crate::verdict::{Reward, Speedup};
 
 /// "Faster" means that the lower bound of the speed-up exceeds this.
@@ -7,27 +12,55 @@ pub const FASTER: f64 = 1.05;
 /// Between this and [`FASTER`] the `bounded` reward calls a candidate as fast as the baseline.
 pub const SLOWER: f64 = 0.95;
 
+/// Reward of a candidate that is not verified, in every scheme.
+const UNVERIFIED: f64 = -1.0;
+/// Most that a candidate earns whose task may let wrong candidates pass: that of a correct one that is
+/// not faster.
+const CORRECT: f64 = 1.0;
+
+/// Lower confidence bounds of a verified candidate's speed-ups; 0 where none was measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LowerBounds {
+    /// Over eager execution.
+    pub(crate) eager: f64,
+    /// Over `torch.compile` in its default mode.
+    pub(crate) compile: f64,
+    /// Over the fastest measured baseline.
+    pub(crate) best: f64,
+}
+
+impl LowerBounds {
+    fn of(speedup: &Speedup) -> Self {
+        let low = |interval: Option<Interval>| match interval {
+            Some(interval) if interval.low.is_finite() => interval.low.max(0.0),
+            _ => 0.0,
+        };
+        Self { eager: low(speedup.eager), compile: low(speedup.compile), best: low(speedup.best) }
+    }
+}
+
+/// A scheme of rewards. A new one is a file here, a field of [`Reward`] and a variant of
+/// [`Scheme`](crate::verdict::Scheme).
+pub(crate) trait RewardScheme {
+    /// The reward of a verified candidate. It never depends on a point estimate.
+    fn verified(&self, low: LowerBounds) -> f64;
+}
+
 impl Reward {
     /// Reward of a candidate that is not verified: -1 in every scheme.
     pub fn unverified() -> Self {
-        Self { paper: -1.0, speedup: -1.0, bounded: -1.0 }
+        Self { paper: UNVERIFIED, speedup: UNVERIFIED, bounded: UNVERIFIED }
     }
 
     /// Reward of a verified candidate, from the speedups' lower confidence bounds. A speedup that was not
     /// measured has the lower bound 0.
     pub fn verified(speedup: &Speedup) -> Self {
-        let low = |interval: Option<crate::interval::Interval>| match interval {
-            Some(interval) if interval.low.is_finite() => interval.low.max(0.0),
-            _ => 0.0,
-        };
-        let (eager, compile, best) = (low(speedup.eager), low(speedup.compile), low(speedup.best));
-        let paper = match (eager > FASTER, compile > FASTER) {
-            (true, true) => 3.0,
-            (true, false) => 2.0,
-            (false, _) => 1.0,
-        };
-        let s = if (SLOWER..=FASTER).contains(&best) { 1.0 } else { best };
-        Self { paper, speedup: best, bounded: 1.0 + s.log2().clamp(-0.5, 2.0) }
+        let low = LowerBounds::of(speedup);
+        Self {
+            paper: paper::Paper.verified(low),
+            speedup: speedup::LowerBound.verified(low),
+            bounded: bounded::Bounded.verified(low),
+        }
     }
 
     /// [`Reward::verified`] or [`Reward::unverified`].
@@ -40,9 +73,9 @@ impl Reward {
     #[must_use]
     pub fn capped(self) -> Self {
         Self {
-            paper: self.paper.min(1.0),
-            speedup: self.speedup.min(1.0),
-            bounded: self.bounded.min(1.0),
+            paper: self.paper.min(CORRECT),
+            speedup: self.speedup.min(CORRECT),
+            bounded: self.bounded.min(CORRECT),
         }
     }
 }

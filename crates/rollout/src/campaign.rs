@@ -244,7 +244,7 @@ impl Campaign<'_> {
 
     fn workers(&self, shared: &Shared<'_>) -> Result<(), RolloutError> {
         let pools: Vec<_> = self.hosts.iter().map(|b| SessionPool::new(&b.judge)).collect();
-        let places = self
+        let devices = self
             .hosts
             .iter()
             .zip(&pools)
@@ -254,15 +254,15 @@ impl Campaign<'_> {
             })
             .collect::<Result<Vec<_>, RolloutError>>()?;
         let jobs = self.settings.jobs.map_or_else(
-            || places.iter().map(|place| jobs_on(&place.facts)).sum(),
+            || devices.iter().map(|device| jobs_on(&device.facts)).sum(),
             |jobs| jobs as usize,
         );
-        let workers = jobs.max(places.len());
+        let workers = jobs.max(devices.len());
         let started = Instant::now();
         std::thread::scope(|scope| {
-            for place in places.iter().cycle().take(workers) {
+            for device in devices.iter().cycle().take(workers) {
                 scope.spawn(move || {
-                    if let Err(failure) = self.worker(shared, place) {
+                    if let Err(failure) = self.worker(shared, device) {
                         // The others end their calls and stop.
                         lock(&shared.fatal).get_or_insert(failure);
                         self.caller.stop.store(true, Ordering::SeqCst);
@@ -283,12 +283,12 @@ impl Campaign<'_> {
         self.append(&Event::Note { episode: None, level: NoteLevel::Info, text })
     }
 
-    fn worker(&self, shared: &Shared<'_>, place: &DeviceContext<'_>) -> Result<(), RolloutError> {
+    fn worker(&self, shared: &Shared<'_>, device: &DeviceContext<'_>) -> Result<(), RolloutError> {
         while !self.caller.stop.load(Ordering::SeqCst) {
             let Some(planned) = lock(&shared.plan).pop_front() else { break };
             let Some(start) = self.start(shared.history, planned.id)? else { continue };
-            if let Next::Elsewhere(failure) = self.episode(shared, place, planned, start)? {
-                return self.retire(shared, place, planned, failure);
+            if let Next::Elsewhere(failure) = self.episode(shared, device, planned, start)? {
+                return self.retire(shared, device, planned, failure);
             }
         }
         Ok(())
@@ -299,13 +299,13 @@ impl Campaign<'_> {
     fn retire(
         &self,
         shared: &Shared<'_>,
-        place: &DeviceContext<'_>,
+        device: &DeviceContext<'_>,
         planned: Planned,
         failure: RolloutError,
     ) -> Result<(), RolloutError> {
         let text = format!("{}; the other devices continue", chain(&failure));
         let mut lost = lock(&shared.lost);
-        let first = lost.insert(place.facts.device.clone());
+        let first = lost.insert(device.facts.device.clone());
         if lost.len() == self.hosts.len() {
             return Err(failure);
         }
@@ -321,7 +321,7 @@ impl Campaign<'_> {
     fn episode(
         &self,
         shared: &Shared<'_>,
-        place: &DeviceContext<'_>,
+        device: &DeviceContext<'_>,
         planned: Planned,
         start: Start,
     ) -> Result<Next, RolloutError> {
@@ -334,7 +334,7 @@ impl Campaign<'_> {
             self.refuse(shared, planned, Refusal { message, hint, degenerate: Vec::new() })?;
             return Ok(Next::Here);
         }
-        let judge = place.judge.task(task, &self.caller.stop);
+        let judge = device.judge.task(task, &self.caller.stop);
         match judge.open() {
             Ok(()) => {}
             Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
@@ -344,13 +344,13 @@ impl Campaign<'_> {
                 return Ok(Next::Here);
             }
         }
-        self.warn(shared, planned.task, &place.judge.degenerate(task))?;
+        self.warn(shared, planned.task, &device.judge.degenerate(task))?;
         let policy = &self.settings.policies[planned.policy];
         let attempt = planned.attempt;
         let folder = self.settings.workspace(&self.dir, &task.name, policy, attempt);
         let builder = EpisodeBuilder {
             id: planned.id,
-            device: place,
+            device,
             task,
             profile: self.settings.profile,
             // Attempts differ; everything else about them is the same.
@@ -370,7 +370,7 @@ impl Campaign<'_> {
         let mut policy = shared.policies.make(planned.policy, &task.name)?;
         let observer = |event: &Event| self.caller.observer.observe(event);
         let played = builder.play(&folder, &*judge, policy.as_mut(), start, &observer);
-        place.judge.finished(task);
+        device.judge.finished(task);
         played?;
         if let Some(refusal) = judge.refusal() {
             self.refuse(shared, planned, refusal.clone())?;

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 64;
 /// Settings of rollouts, common to all stages.
 pub struct RolloutConfig<'a> {
     /// The devices that judge.
-    pub places: Arc<[DeviceContext<'a>]>,
+    pub devices: Arc<[DeviceContext<'a>]>,
     /// The verdict cache.
     pub verdicts: &'a Verdicts,
     /// Rules of precision and comparison.
@@ -46,7 +46,7 @@ impl RolloutConfig<'_> {
     /// The same with another limit on messages.
     #[must_use]
     pub fn with_turns(&self, turns: u32) -> Self {
-        Self { places: Arc::clone(&self.places), turns, command: self.command.clone(), ..*self }
+        Self { devices: Arc::clone(&self.devices), turns, command: self.command.clone(), ..*self }
     }
 }
 
@@ -55,7 +55,7 @@ pub type Make<'a> = Box<dyn Fn() -> Box<dyn Policy> + Sync + 'a>;
 
 /// Plays the episodes of one stage.
 pub struct RolloutWorkers<'a, 'f> {
-    field: &'a RolloutConfig<'f>,
+    config: &'a RolloutConfig<'f>,
     tasks: &'a [Task],
     /// Name of the policy in the record.
     policy: &'static str,
@@ -77,7 +77,7 @@ pub struct RolloutWorkers<'a, 'f> {
 impl<'a, 'f> RolloutWorkers<'a, 'f> {
     /// Opens the record in `folder`, or creates it.
     pub fn open(
-        field: &'a RolloutConfig<'f>,
+        config: &'a RolloutConfig<'f>,
         tasks: &'a [Task],
         policy: &'static str,
         make: Make<'a>,
@@ -88,12 +88,12 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
             let record = RunWriter::resume(&dir, ResumePolicy::SameProgram)?;
             (record, History::read(&RunReader::open(&dir)?)?)
         } else {
-            let config = serde_json::json!({ "version": 1, "purpose": "train" });
-            let info = RunInfo { command: field.command.clone(), config };
+            let about = serde_json::json!({ "version": 1, "purpose": "train" });
+            let info = RunInfo { command: config.command.clone(), config: about };
             (RunWriter::create(&dir, info)?, History::default())
         };
         Ok(Self {
-            field,
+            config,
             tasks,
             policy,
             make,
@@ -121,13 +121,13 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
     }
 
     fn stops(&self) -> bool {
-        self.field.stop.load(Ordering::SeqCst) || self.abandoned.load(Ordering::SeqCst)
+        self.config.stop.load(Ordering::SeqCst) || self.abandoned.load(Ordering::SeqCst)
     }
 
     /// Plays the episodes planned for one device.
     fn work(
         &self,
-        place: &DeviceContext<'_>,
+        device: &DeviceContext<'_>,
         plan: &Mutex<Plan>,
         ended: &(dyn Fn() + Sync),
     ) -> Result<(), RolloutError> {
@@ -139,11 +139,11 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
                 Some(known) => episode::resume_from(&RunReader::open(self.record.dir())?, known)?,
             };
             if let Some(start) = start {
-                self.episode(place, play, start)?;
+                self.episode(device, play, start)?;
             }
             if self.left.was_last(play.task) {
                 // The session of a finished task would block others from the device.
-                place.judge.finished(&self.tasks[play.task]);
+                device.judge.finished(&self.tasks[play.task]);
             }
             (self.ended)();
             ended();
@@ -153,28 +153,28 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
 
     fn episode(
         &self,
-        place: &DeviceContext<'_>,
+        device: &DeviceContext<'_>,
         play: Play,
         start: Start,
     ) -> Result<(), RolloutError> {
         let task = &self.tasks[play.task];
-        let field = self.field;
-        let judge = place.judge.task(task, field.stop);
-        let cached = CachingJudge::new(&*judge, field.verdicts, task, play.seed);
+        let config = self.config;
+        let judge = device.judge.task(task, config.stop);
+        let cached = CachingJudge::new(&*judge, config.verdicts, task, play.seed);
         let path = self.folder.join("work").join(play.number.to_string());
         let builder = EpisodeBuilder {
             id: EpisodeId(play.number),
-            device: place,
+            device,
             task,
-            profile: field.profile,
+            profile: config.profile,
             seed: play.seed,
             attempt: play.number,
-            budget: Budget { turns: Some(field.turns), ..Budget::default() },
+            budget: Budget { turns: Some(config.turns), ..Budget::default() },
             policy: self.policy.to_owned(),
             // Native models do not read it.
             keeps_skill: false,
             record: &self.record,
-            stop: field.stop,
+            stop: config.stop,
         };
         let mut policy = (self.make)();
         builder.play(&path, &cached, policy.as_mut(), start, &|event| self.note(event))?;
@@ -205,7 +205,7 @@ impl Rollouts for RolloutWorkers<'_, '_> {
     }
 
     fn judged(&self) -> Judged {
-        self.field.verdicts.count()
+        self.config.verdicts.count()
     }
 
     fn play(&self, plays: &[Play], room: &(dyn Fn() + Sync)) -> Result<Vec<Episode>, RolloutError> {
@@ -243,18 +243,18 @@ impl RolloutWorkers<'_, '_> {
             }
         };
         self.left.add(plays);
-        let plans = shared_out(plays, self.field.places.len());
+        let plans = shared_out(plays, self.config.devices.len());
         let failed: Mutex<Option<RolloutError>> = Mutex::new(None);
         std::thread::scope(|scope| {
-            for (place, plan) in self.field.places.iter().zip(&plans) {
+            for (device, plan) in self.config.devices.iter().zip(&plans) {
                 let (waiting, open) = {
                     let plan = lock(plan);
-                    (plan.len(), of_first(&plan, place.judge.at_once()))
+                    (plan.len(), of_first(&plan, device.judge.at_once()))
                 };
                 for _ in 0..waiting.min(open.max(AT_ONCE / plans.len()).max(1)) {
-                    let (players, plans, failed, ended) = (self, &plans, &failed, &ended);
+                    let (workers, plans, failed, ended) = (self, &plans, &failed, &ended);
                     scope.spawn(move || {
-                        if let Err(failure) = players.work(place, plan, ended) {
+                        if let Err(failure) = workers.work(device, plan, ended) {
                             lock(failed).get_or_insert(failure);
                             // The other workers finish their current episodes.
                             for plan in plans {
@@ -311,13 +311,13 @@ impl Left {
     }
 }
 
-/// Assigns plays to `places` devices. A task is always played on the same device: opening it and
+/// Assigns plays to this many devices. A task is always played on the same device: opening it and
 /// preparing its baselines takes longer than a verdict, and baseline measurements are cached per
 /// device.
-fn shared_out(plays: &[Play], places: usize) -> Vec<Mutex<Plan>> {
-    let mut plans: Vec<Plan> = (0..places).map(|_| Plan::default()).collect();
+fn shared_out(plays: &[Play], devices: usize) -> Vec<Mutex<Plan>> {
+    let mut plans: Vec<Plan> = (0..devices).map(|_| Plan::default()).collect();
     for play in plays {
-        plans[play.task % places].push_back(*play);
+        plans[play.task % devices].push_back(*play);
     }
     plans.into_iter().map(Mutex::new).collect()
 }
@@ -344,20 +344,20 @@ mod tests {
     fn every_task_is_assigned_to_one_device() {
         let play = |number, task| Play { number, task, seed: 0 };
         let plays: Vec<Play> = (0..40).map(|n| play(n, n as usize * 7 % 5)).collect();
-        for places in 1..4 {
-            let plans = shared_out(&plays, places);
-            assert_eq!(plans.len(), places);
+        for devices in 1..4 {
+            let plans = shared_out(&plays, devices);
+            assert_eq!(plans.len(), devices);
             let mut all = Vec::new();
-            for (place, plan) in plans.into_iter().enumerate() {
+            for (device, plan) in plans.into_iter().enumerate() {
                 let plan = plan.into_inner().unwrap();
                 assert!(plan.iter().is_sorted_by_key(|play| play.number), "in their order");
-                assert!(plan.iter().all(|play| play.task % places == place));
+                assert!(plan.iter().all(|play| play.task % devices == device));
                 all.extend(plan.iter().map(|play| play.number));
             }
             all.sort_unstable();
             assert_eq!(all, (0..40).collect::<Vec<_>>());
         }
-        // Fewer plays than places: the others have nothing to do.
+        // Fewer plays than devices: the others have nothing to do.
         let plans = shared_out(&[play(0, 3)], 2);
         assert_eq!(plans.iter().map(|plan| lock(plan).len()).collect::<Vec<_>>(), [0, 1]);
     }

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_TYPE, COOKIE, SET_COOKIE};
 use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -22,6 +23,7 @@ use warpwright_task::Task;
 
 use crate::app::App;
 use crate::problem::{Kind, Problem};
+use crate::protocol::TrainerProtocol;
 use crate::request::{Client, body, named, parse};
 use crate::sessions::{Session, Turn, reward};
 
@@ -87,8 +89,21 @@ pub(crate) struct Options {
     pub(crate) reward: Scheme,
 }
 
+/// The resource server of NeMo-Gym.
+pub(crate) struct NemoGym;
+
+impl TrainerProtocol for NemoGym {
+    fn routes(&self) -> Router<Arc<App>> {
+        Router::new()
+            .route("/seed_session", post(seed_session))
+            .route("/verify", post(verify))
+            .route("/{tool}", post(tool))
+            .route("/gym/rows.jsonl", get(rows))
+    }
+}
+
 /// `POST /seed_session`.
-pub(crate) async fn seed_session(
+async fn seed_session(
     State(app): State<Arc<App>>,
     Client(client): Client,
     request: Request,
@@ -106,7 +121,7 @@ fn cookie(session: &Session) -> String {
 }
 
 /// `POST /{tool}`: the arguments in, the tool's text out.
-pub(crate) async fn tool(
+async fn tool(
     State(app): State<Arc<App>>,
     Client(client): Client,
     Path(name): Path<String>,
@@ -142,7 +157,7 @@ pub(crate) async fn call(
 }
 
 /// `POST /verify`.
-pub(crate) async fn verify(
+async fn verify(
     State(app): State<Arc<App>>,
     Client(client): Client,
     Query(options): Query<Options>,
@@ -178,7 +193,7 @@ fn of_cookie(app: &App, client: &str, headers: &HeaderMap) -> Result<Arc<Session
 }
 
 /// `GET /gym/rows.jsonl`: one data-set row per served task.
-pub(crate) async fn rows(State(app): State<Arc<App>>, _client: Client) -> Response {
+async fn rows(State(app): State<Arc<App>>, _client: Client) -> Response {
     let tools: Vec<Value> = specifications().iter().map(function).collect();
     let row = |task: &Task| {
         let row = json!({

@@ -25,7 +25,7 @@ use crate::sessions::{Opening, Sessions};
 /// The settings of hosted sessions.
 pub struct Host<'a> {
     /// The devices that judge.
-    pub places: Vec<DeviceContext<'a>>,
+    pub devices: Vec<DeviceContext<'a>>,
     /// Rules of precision and comparison.
     pub profile: Profile,
     /// Maximum messages per episode.
@@ -182,15 +182,15 @@ impl<'a> Host<'a> {
         policy: &mut dyn Policy,
         stop: &AtomicBool,
     ) -> Result<Ended, RolloutError> {
-        let place = self.place(task);
+        let device = self.device_of(task);
         let folder = self.scratch.join(id);
         let config = serde_json::json!({ "version": 1, "purpose": "session" });
         let info = RunInfo { command: self.command.clone(), config };
         let record = RunWriter::create(&folder.join("record"), info)?;
-        let judge = place.judge.task(task, stop);
+        let judge = device.judge.task(task, stop);
         let builder = EpisodeBuilder {
             id: EpisodeId(0),
-            device: place,
+            device,
             task,
             profile: self.profile,
             seed,
@@ -213,10 +213,10 @@ impl<'a> Host<'a> {
     }
 
     /// The device of a task. A task always runs on the same device, which has it prepared.
-    fn place(&self, task: &Task) -> &DeviceContext<'a> {
+    fn device_of(&self, task: &Task) -> &DeviceContext<'a> {
         let mut hasher = DefaultHasher::new();
         task.source.hash(&mut hasher);
-        &self.places[(hasher.finish() % self.places.len() as u64) as usize]
+        &self.devices[(hasher.finish() % self.devices.len() as u64) as usize]
     }
 }
 

@@ -21,6 +21,7 @@ mod metrics;
 mod openapi;
 mod openenv;
 mod problem;
+mod protocol;
 mod replays;
 mod request;
 mod rewards;

@@ -16,12 +16,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::http::header::ORIGIN;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use warpwright_agent::episode::Ended;
@@ -32,6 +33,7 @@ use warpwright_record::dialogue::first_user_message;
 use crate::app::App;
 use crate::gym::{Options, call};
 use crate::problem::{Kind, Problem};
+use crate::protocol::TrainerProtocol;
 use crate::request::{Client, named};
 use crate::sessions::{Session, reward};
 
@@ -73,8 +75,20 @@ struct Action {
     arguments: Map<String, Value>,
 }
 
+/// The environment server of OpenEnv.
+pub(crate) struct OpenEnv;
+
+impl TrainerProtocol for OpenEnv {
+    fn routes(&self) -> Router<Arc<App>> {
+        Router::new()
+            .route("/ws", get(ws))
+            .route("/schema", get(schema))
+            .route("/metadata", get(metadata))
+    }
+}
+
 /// `GET /schema`: JSON Schemas of actions, observations and state.
-pub(crate) async fn schema(_client: Client) -> Json<Value> {
+async fn schema(_client: Client) -> Json<Value> {
     let tools = specifications();
     let names: Vec<&str> = tools.iter().map(|tool| tool.name).chain([SUBMIT]).collect();
     let about: Vec<String> =
@@ -120,7 +134,7 @@ pub(crate) async fn schema(_client: Client) -> Json<Value> {
 }
 
 /// `GET /metadata`.
-pub(crate) async fn metadata(_client: Client) -> Json<Value> {
+async fn metadata(_client: Client) -> Json<Value> {
     Json(json!({
         "name": "warpwright",
         "version": env!("CARGO_PKG_VERSION"),
@@ -129,7 +143,7 @@ pub(crate) async fn metadata(_client: Client) -> Json<Value> {
 }
 
 /// `GET /ws`.
-pub(crate) async fn ws(
+async fn ws(
     State(app): State<Arc<App>>,
     Client(client): Client,
     Query(options): Query<Options>,

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Query, Request, State};
+use axum::routing::post;
+use axum::{Json, Router};
 use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::answer;
 use crate::app::App;
 use crate::judge::{JudgeRequest, ask};
 use crate::problem::{Kind, Problem};
+use crate::protocol::TrainerProtocol;
 use crate::request::{Client, body, parse};
 
 /// `Retry-After` of an infrastructure error.
@@ -103,8 +105,17 @@ pub(crate) struct OpenRlhfRewards {
     extra_logs: BTreeMap<&'static str, Vec<f64>>,
 }
 
+/// Reward functions of slime and OpenRLHF.
+pub(crate) struct RewardFunctions;
+
+impl TrainerProtocol for RewardFunctions {
+    fn routes(&self) -> Router<Arc<App>> {
+        Router::new().route("/reward/slime", post(slime)).route("/reward/openrlhf", post(openrlhf))
+    }
+}
+
 /// `POST /reward/slime`: a number.
-pub(crate) async fn slime(
+async fn slime(
     State(app): State<Arc<App>>,
     Client(client): Client,
     options: Query<Options>,
@@ -116,7 +127,7 @@ pub(crate) async fn slime(
 }
 
 /// `POST /reward/openrlhf`: all rewards, or 503 if one has an infrastructure error.
-pub(crate) async fn openrlhf(
+async fn openrlhf(
     State(app): State<Arc<App>>,
     Client(client): Client,
     options: Query<Options>,

@@ -12,23 +12,20 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::problem::{Kind, Problem};
+use crate::protocol::TrainerProtocol;
 use crate::request::Client;
 use crate::{dashboard, gym, judge, openapi, openenv, rewards};
 
+/// Every protocol besides the judge's own.
+const PROTOCOLS: [&dyn TrainerProtocol; 3] =
+    [&rewards::RewardFunctions, &gym::NemoGym, &openenv::OpenEnv];
+
 /// The router with every path.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let protocols = PROTOCOLS.iter().fold(Router::new(), |all, one| all.merge(one.routes()));
+    protocols
         .route("/judge", post(judge::judge))
         .route("/judge/batch", post(judge::batch))
-        .route("/reward/slime", post(rewards::slime))
-        .route("/reward/openrlhf", post(rewards::openrlhf))
-        .route("/seed_session", post(gym::seed_session))
-        .route("/verify", post(gym::verify))
-        .route("/{tool}", post(gym::tool))
-        .route("/gym/rows.jsonl", get(gym::rows))
-        .route("/ws", get(openenv::ws))
-        .route("/schema", get(openenv::schema))
-        .route("/metadata", get(openenv::metadata))
         .route("/", get(dashboard::page))
         .route("/dashboard/app.js", get(dashboard::script))
         .route("/dashboard/style.css", get(dashboard::style))

@@ -121,7 +121,7 @@ impl Launch {
             corpus::take_model(path, &config.sampling, &out.join("model"))?;
         }
         let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
-        let places = || -> Result<Vec<DeviceContext<'_>>, TrainError> {
+        let devices = || -> Result<Vec<DeviceContext<'_>>, TrainError> {
             let each = hosts.iter().zip(&pools);
             each.map(|(host, pool)| Ok(DeviceContext::new(host, pool, None, config.profile)?))
                 .collect()
@@ -131,7 +131,7 @@ impl Launch {
         let rollouts = |verdicts| -> Result<RolloutConfig<'_>, TrainError> {
             let (profile, turns) = (config.profile, config.max_turns);
             Ok(RolloutConfig {
-                places: places()?.into(),
+                devices: devices()?.into(),
                 verdicts,
                 profile,
                 turns,

@@ -203,18 +203,18 @@ impl Run<'_, '_> {
     ) -> Result<Vec<Episode>, TrainError> {
         let name = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (done, of) = (AtomicUsize::new(0), phases.iter().map(Vec::len).sum());
-        let players =
+        let workers =
             RolloutWorkers::open(rollouts, tasks, policy, make, &folder.path)?.watched(|| {
                 let done = done.fetch_add(1, Ordering::SeqCst) + 1;
                 self.observe(&TrainEvent::Episodes { name: &name, done, of });
             });
         let mut played = Vec::new();
         for plays in phases.iter().filter(|plays| !plays.is_empty()) {
-            let phase = players.play(plays, &|| {})?;
+            let phase = workers.play(plays, &|| {})?;
             between(&phase);
             played.extend(phase);
         }
-        players.close()?;
+        workers.close()?;
         Ok(played)
     }
 

@@ -94,10 +94,10 @@ impl Sources {
 
 impl Places {
     /// The folders of the device's interpreter and toolkit.
-    pub(crate) fn of(bench: &JudgeHost) -> Self {
+    pub(crate) fn of(host: &JudgeHost) -> Self {
         Self {
-            site_packages: python::look_at(&bench.python, "").site_packages,
-            cuda: bench.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone()),
+            site_packages: python::look_at(&host.python, "").site_packages,
+            cuda: host.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone()),
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         hardware: host.judge.facts().hardware.clone(),
     };
     let pools: Vec<_> = hosts.iter().map(|host| SessionPool::new(&host.judge)).collect();
-    let places: Result<Vec<DeviceContext<'_>>, RolloutError> = hosts
+    let devices: Result<Vec<DeviceContext<'_>>, RolloutError> = hosts
         .iter()
         .zip(&pools)
         .map(|(host, pool)| DeviceContext::new(host, pool, None, profile))
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     let kept = args.keep_sessions.as_ref();
     let kept = kept.map(|folder| Kept::new(folder, args.max_kept_sessions as usize));
     let host = Host {
-        places: places?,
+        devices: devices?,
         profile,
         turns: args.session_turns,
         scratch: scratch.path(),
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
             per_client: args.sessions_per_client as usize,
             idle: Duration::from_secs(args.session_idle),
         },
-        skill: host.places.first().map(|place| place.skill.clone()).unwrap_or_default(),
+        skill: host.devices.first().map(|device| device.skill.clone()).unwrap_or_default(),
     };
     let limits = Limits { waiting: args.max_queue as usize, per_client: args.per_client as usize };
     let queue = Arc::new(Queue::new(limits));

@@ -49,12 +49,12 @@ impl StageWork for DemosStage {
 
 /// The briefing of a demonstration.
 fn briefing(run: &Run<'_, '_>, episode: &Episode) -> Briefing {
-    let place = &run.rollouts.places[0];
+    let device = &run.rollouts.devices[0];
     Briefing {
         task: episode.setup.task.clone(),
         reference: String::new(),
-        skill: place.skill.clone(),
-        device: place.facts.clone(),
+        skill: device.skill.clone(),
+        device: device.facts.clone(),
         profile: episode.setup.profile,
         seed: episode.setup.seed,
         turns: episode.setup.budget.turns,

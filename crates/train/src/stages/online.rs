@@ -84,11 +84,11 @@ fn train_from(
     }
     let rollouts = run.rollouts.with_turns(turns);
     let make = run.natives(&engine, stage.name())?;
-    let players = RolloutWorkers::open(&rollouts, run.train, "native", make, &folder.path)?;
+    let workers = RolloutWorkers::open(&rollouts, run.train, "native", make, &folder.path)?;
     let known: Vec<_> = state.updates.iter().map(figures::of_update).collect();
     let mut board = run.board(stage, &known)?;
     let mut unsaved = None;
-    let made = online.run(&mut shared, &players, state, |shared, state| {
+    let made = online.run(&mut shared, &workers, state, |shared, state| {
         if let Some(update) = state.updates.last() {
             run.observe(&TrainEvent::Update { stage, update, of: online.total_training_steps });
             run.note(&mut board, &figures::of_update(update));
@@ -114,7 +114,7 @@ fn train_from(
     })?;
     match ended {
         Ended::Back(back) => Ok(Some(back)),
-        Ended::Here if online.is_over(state) => Ok(players.close().map(|()| None)?),
+        Ended::Here if online.is_over(state) => Ok(workers.close().map(|()| None)?),
         Ended::Here => Err(TrainError::interrupted()),
     }
 }

@@ -127,7 +127,7 @@ fn kernels(
         TracerError::Interrupted => TrainError::interrupted(),
         other => TrainError::infrastructure(chain(&other), None),
     })?;
-    let place = &run.rollouts.places[0];
+    let device = &run.rollouts.devices[0];
     let numbered: Vec<_> = run.written.iter().zip(&traced).zip(0u64..).collect();
     let written = parallel_map(&numbered, |((task, trace), number)| {
         let seeds = (0..pretrain.kernels_per_task as u64).map(|version| {
@@ -137,7 +137,7 @@ fn kernels(
         let messages = trace
             .as_ref()
             .map_err(String::clone)
-            .and_then(|trace| first_messages(trace, &place.facts, profile, pretrain.flaws, seeds));
+            .and_then(|trace| first_messages(trace, &device.facts, profile, pretrain.flaws, seeds));
         let messages = match messages {
             Ok(messages) => messages,
             Err(reason) => return vec![Err(reason)],
@@ -147,7 +147,7 @@ fn kernels(
                 task: task.name.clone(),
                 reference: task.source.clone(),
                 skill: String::new(),
-                device: place.facts.clone(),
+                device: device.facts.clone(),
                 profile,
                 seed: 0,
                 turns: None,
@@ -173,8 +173,8 @@ fn tokenize_by(run: &Run<'_, '_>, kernels: &[Shown]) -> Result<(), TrainError> {
     let mut texts = Vec::new();
     if run.config.demos.is_some() {
         let path = run.stage_folder(Stage::Demos)?.path.join("record");
-        let place = &run.rollouts.places[0];
-        let shown = corpus::shown(&RunReader::open(&path)?, &place.facts, &place.skill)?;
+        let device = &run.rollouts.devices[0];
+        let shown = corpus::shown(&RunReader::open(&path)?, &device.facts, &device.skill)?;
         texts.extend(up_to(shown.iter().flat_map(Shown::texts)));
     }
     texts.extend(up_to(kernels.iter().flat_map(Shown::texts)));

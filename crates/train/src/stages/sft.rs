@@ -19,8 +19,8 @@ impl StageWork for SftStage {
     fn run(&self, run: &Run<'_, '_>, folder: &StageFolder) -> Result<(), TrainError> {
         let reader = RunReader::open(&run.stage_folder(Stage::Demos)?.path.join("record"))?;
         let Config { sft: Some(fitting), sampling, .. } = run.config else { return Ok(()) };
-        let place = &run.rollouts.places[0];
-        let shown = corpus::shown(&reader, &place.facts, &place.skill)?;
+        let device = &run.rollouts.devices[0];
+        let shown = corpus::shown(&reader, &device.facts, &device.skill)?;
         if let Some(shape) = run.untokenized() {
             let texts: Vec<String> = shown.iter().flat_map(Shown::texts).collect();
             corpus::begin_model(&texts, shape, sampling, &run.out.join("model"))?;

@@ -263,7 +263,7 @@ fn a_training_step_rewards_the_faster_candidate() {
 
     let provision =
         Provision { python: None, folders: Vec::new(), path: Vec::new(), memory_bytes: None };
-    let place = DeviceContext {
+    let device = DeviceContext {
         judge: Box::new(FakeJudge),
         shell: Shell::new(Jail::detect(Requirement::Any).unwrap(), provision),
         facts: DeviceFacts::assumed("cpu"),
@@ -272,7 +272,7 @@ fn a_training_step_rewards_the_faster_candidate() {
     let (stop, observed) = (AtomicBool::new(false), Events::default());
     let verdicts = Verdicts::open(&out.join("verdicts.jsonl"), 1).unwrap();
     let rollouts = RolloutConfig {
-        places: Arc::new([place]),
+        devices: Arc::new([device]),
         verdicts: &verdicts,
         profile: config.profile,
         turns: 1,
