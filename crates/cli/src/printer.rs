@@ -58,9 +58,13 @@ impl Printer {
         stderr(&format!("{}\n", clean(text)));
     }
 
-    /// Prints the messages of the parts below.
+    /// Prints the messages of the parts below. Those that begin with `warning:` or `note:` are labelled.
     pub(crate) fn notice(self) -> Notice {
-        Arc::new(move |text| self.say(text))
+        Arc::new(move |text| match text.split_once(": ") {
+            Some(("warning", rest)) => self.label("warning", "33", rest),
+            Some(("note", rest)) => self.label("note", "36", rest),
+            _ => self.say(text),
+        })
     }
 
     /// Prints a message that begins with a coloured word.

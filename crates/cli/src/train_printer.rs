@@ -24,36 +24,50 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Prints the events of training.
 pub(crate) struct TrainPrinter {
     printer: Printer,
-    /// When the last line was printed.
-    said: Mutex<Instant>,
+    progress: Mutex<Progress>,
+}
+
+/// The phase whose progress was observed last.
+struct Progress {
+    phase: String,
+    /// When its progress was printed, at first when it began.
+    said: Instant,
 }
 
 impl TrainPrinter {
     pub(crate) fn new(printer: Printer) -> Self {
-        Self { printer, said: Mutex::new(Instant::now()) }
+        let progress = Progress { phase: String::new(), said: Instant::now() };
+        Self { printer, progress: Mutex::new(progress) }
     }
 
-    /// Whether progress is due. The end of a phase is always told.
-    fn is_due(&self, is_end: bool) -> bool {
-        is_end || self.said.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= EVERY
+    /// Prints progress within a phase, unless it printed some lately. With `is_end` it always prints.
+    fn progress(&self, phase: &str, is_end: bool, line: &str) {
+        // Held while it prints: of two workers that end an episode, the second one's line comes second.
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.phase != phase {
+            *progress = Progress { phase: phase.to_owned(), said: Instant::now() };
+        }
+        if is_end || progress.said.elapsed() >= EVERY {
+            progress.said = Instant::now();
+            self.printer.say(line);
+        }
     }
 }
 
 impl Observer for TrainPrinter {
     fn observe(&self, event: &TrainEvent<'_>) {
-        let is_due = match event {
-            TrainEvent::Episodes { done, of, .. } | TrainEvent::Traced { done, of } => {
-                self.is_due(done == of)
+        let lines = lines(event);
+        match (event, &lines[..]) {
+            (TrainEvent::Episodes { name, done, of }, [line]) => {
+                self.progress(name, done == of, line);
             }
-            TrainEvent::Steps { .. } => self.is_due(false),
-            _ => true,
-        };
-        if !is_due {
-            return;
-        }
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        for line in lines(event) {
-            self.printer.say(&line);
+            (TrainEvent::Traced { done, of }, [line]) => {
+                self.progress("tracing", done == of, line);
+            }
+            (TrainEvent::Steps { stage, .. }, [line]) => {
+                self.progress(&format!("steps of {}", stage.name()), false, line);
+            }
+            _ => lines.iter().for_each(|line| self.printer.say(line)),
         }
         if let TrainEvent::Evaluated { evaluation, .. } = event {
             self.printer.data(&format!("{}\n", table::tables(evaluation, width())));

@@ -154,15 +154,26 @@ impl JudgeHost {
         options: JudgeOptions,
         notice: &dyn Fn(&str),
     ) -> Result<Vec<Self>, RolloutError> {
+        let mut all = Vec::new();
+        for device in devices {
+            match device {
+                DeviceChoice::All => {
+                    all.extend(gpu::all().iter().map(|gpu| DeviceChoice::Cuda(gpu.number)));
+                }
+                one => all.push(*one),
+            }
+        }
+        if all.is_empty() {
+            let hint =
+                "`--device cpu` judges on the host; `warpwright doctor` checks the GPUs".to_owned();
+            return Err(RolloutError::usage(
+                "failed to open the devices: this machine has no GPU",
+                hint,
+            ));
+        }
         let means = Means::find(files, options)?;
         let mut hosts: Vec<Self> = Vec::new();
-        let each = devices.iter().flat_map(|device| match device {
-            DeviceChoice::All => {
-                gpu::all().iter().map(|gpu| DeviceChoice::Cuda(gpu.number)).collect()
-            }
-            one => vec![*one],
-        });
-        for device in each {
+        for device in all {
             let host = Self::open_in(&means, device, options, notice)?;
             let name = host.device();
             if hosts.iter().any(|other| other.device() == name) {
@@ -187,14 +198,6 @@ impl JudgeHost {
                 ));
             }
             hosts.push(host);
-        }
-        if hosts.is_empty() {
-            let hint =
-                "`--device cpu` judges on the host; `warpwright doctor` checks the GPUs".to_owned();
-            return Err(RolloutError::usage(
-                "failed to open the devices: this machine has no GPU",
-                hint,
-            ));
         }
         Ok(hosts)
     }

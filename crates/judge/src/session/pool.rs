@@ -219,7 +219,14 @@ impl<'j> SessionPool<'j> {
         };
         let alone =
             stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
-        self.with(task, alone, begin, |session| session.judge_built(candidate, &artifact, stage))
+        self.with(task, alone, begin, |session| {
+            if artifact.dir.is_dir() {
+                session.judge_built(candidate, &artifact, stage)
+            } else {
+                // The cache has evicted it while the candidate waited.
+                session.judge(candidate, stage)
+            }
+        })
     }
 
     /// Reports the end of an episode of this task: its session may be closed at once.

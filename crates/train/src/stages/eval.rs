@@ -99,9 +99,9 @@ fn compete(
     turns: u32,
     each: usize,
 ) -> Result<(), TrainError> {
-    let field = run.afresh.with_turns(turns);
+    let rollouts = run.afresh.with_turns(turns);
     let plays = run.plays(run.held_out, each);
-    let played = run.play_all(of, &field, (run.held_out, &[plays]), (policy, make), |_| ())?;
+    let played = run.play_all(of, &rollouts, (run.held_out, &[plays]), (policy, make), |_| ())?;
     of.finish(&serde_json::json!({ "episodes": played.len() }))
 }
 
