@@ -229,7 +229,8 @@ fn finished_stage_clears_its_failure() {
     assert_eq!(folder.fail(failure).to_string(), "failed to learn: there is nothing");
     let told: serde_json::Value = read_json(&stage.path().join("failed.json")).unwrap();
     let message = "failed to learn: there is nothing";
-    let expected = serde_json::json!({ "kind": "infrastructure", "message": message, "hint": null });
+    let expected =
+        serde_json::json!({ "kind": "infrastructure", "message": message, "hint": null });
     assert_eq!(told, expected);
     assert!(folder.has_failed() && !folder.is_done());
     folder.finish(&Far(3)).unwrap();
