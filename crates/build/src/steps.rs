@@ -16,11 +16,11 @@ use crate::artifact::{
 };
 use crate::bench::{Bench, Object, Report};
 use crate::builder::Builder;
-use crate::diagnostics;
+use crate::diagnostics::{self, Scrub};
 use crate::elf;
 use crate::entry::Kind;
 use crate::error::BuildError;
-use crate::files;
+use crate::files::{self, Texts};
 use crate::imports::Imported;
 use crate::inline::Module;
 use crate::link::{Library, Linked};
@@ -71,20 +71,7 @@ impl Builder {
         let staged = self.cache().scratch()?;
         files::write_tree(tree.path(), &plan.texts)?;
         let scrub = self.scrub(tree.path());
-        let bench = Bench {
-            jail: self.jail(),
-            tools: self.toolchain(),
-            settings: self.settings(),
-            cache: self.cache(),
-            support: self.support(),
-            headers: self.headers(),
-            target,
-            instrument: request.instrument,
-            tree: tree.path(),
-            texts: &plan.texts,
-            originals: &plan.originals,
-            scrub: &scrub,
-        };
+        let bench = self.bench((target, request), tree.path(), (&plan.texts, &plan), &scrub);
         let (mut report, has_extension, imported) = std::thread::scope(|scope| {
             let asked = self.ask_resources(scope, &plan, target, request);
             let built = self.compile_and_link(&bench, &plan, staged.path());
@@ -128,6 +115,30 @@ impl Builder {
         Ok(artifact(dir, launchers, manifest, false, start))
     }
 
+    /// What the compilers of a plan share. They see `texts`, which are in the folder `tree`.
+    fn bench<'b>(
+        &'b self,
+        (target, request): (&'b Target, &Request),
+        tree: &'b Path,
+        (texts, plan): (&'b Texts, &'b Plan),
+        scrub: &'b Scrub,
+    ) -> Bench<'b> {
+        Bench {
+            jail: self.jail(),
+            tools: self.toolchain(),
+            settings: self.settings(),
+            cache: self.cache(),
+            support: self.support(),
+            headers: self.headers(),
+            target,
+            instrument: request.instrument,
+            tree,
+            texts,
+            originals: &plan.originals,
+            scrub,
+        }
+    }
+
     /// Starts a thread per `.cu` that queries `ptxas`, if the caller requested it.
     fn ask_resources<'scope, 'env>(
         &'env self,
@@ -146,20 +157,7 @@ impl Builder {
             let tree = self.cache().scratch()?;
             files::write_tree(tree.path(), &plan.originals)?;
             let scrub = self.scrub(tree.path());
-            let bench = Bench {
-                jail: self.jail(),
-                tools: self.toolchain(),
-                settings: self.settings(),
-                cache: self.cache(),
-                support: self.support(),
-                headers: self.headers(),
-                target,
-                instrument: request.instrument,
-                tree: tree.path(),
-                texts: &plan.originals,
-                originals: &plan.originals,
-                scrub: &scrub,
-            };
+            let bench = self.bench((target, request), tree.path(), (&plan.originals, plan), &scrub);
             let mut all = Report::default();
             let plain = |u: &&Unit| u.language == Language::Cuda && !u.torch;
             for unit in plan.workspace.iter().filter(plain) {

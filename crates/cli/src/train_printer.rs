@@ -123,7 +123,6 @@ fn lines(event: &TrainEvent<'_>) -> Vec<String> {
         }
         TrainEvent::ReportNotWritten(error) => format!("warning: {}", chain(error)),
         TrainEvent::Notice(text) => (*text).to_owned(),
-        _ => return Vec::new(),
     }]
 }
 

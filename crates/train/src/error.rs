@@ -8,22 +8,6 @@ use warpwright_rollout::error::{ErrorKind, RolloutError, hint_of_io, kind_of_io,
 /// Why a training run did not begin, or ended before it was done.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// The caller's mistake, such as in the configuration.
-    #[error("{message}")]
-    Usage {
-        /// What failed, and why.
-        message: String,
-        /// The cure.
-        hint: Option<String>,
-    },
-    /// A part of this machine failed, or a stage cannot succeed.
-    #[error("{message}")]
-    Infrastructure {
-        /// What failed, and why.
-        message: String,
-        /// The cure.
-        hint: Option<String>,
-    },
     /// Another version of the program started the run.
     #[error("{message}")]
     RunVersion {
@@ -32,7 +16,7 @@ pub enum TrainError {
         /// The cure.
         hint: String,
     },
-    /// Devices, policies or episodes failed.
+    /// The configuration is wrong, or devices, policies, files or episodes failed.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
     /// A page could not be written.
@@ -43,12 +27,12 @@ pub enum TrainError {
 impl TrainError {
     /// The caller's mistake.
     pub fn usage(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::Usage { message: message.into(), hint: hint.into() }
+        Self::Rollout(RolloutError::usage(message, hint))
     }
 
     /// An infrastructure error.
     pub fn infrastructure(message: impl Into<String>, hint: impl Into<Option<String>>) -> Self {
-        Self::Infrastructure { message: message.into(), hint: hint.into() }
+        Self::Rollout(RolloutError::infrastructure(message, hint))
     }
 
     /// An error of the file system during `attempt`.
@@ -64,10 +48,7 @@ impl TrainError {
     /// Who can do something about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Usage { .. } => ErrorKind::Usage,
-            Self::Infrastructure { .. } | Self::Report(ReportError::Template(_)) => {
-                ErrorKind::Infrastructure
-            }
+            Self::Report(ReportError::Template(_)) => ErrorKind::Infrastructure,
             Self::RunVersion { .. } => ErrorKind::RecordVersion,
             Self::Rollout(error) => error.kind(),
             Self::Report(ReportError::Read(error)) => kind_of_read(error),
@@ -78,7 +59,6 @@ impl TrainError {
     /// The cure, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Usage { hint, .. } | Self::Infrastructure { hint, .. } => hint.clone(),
             Self::RunVersion { hint, .. } => Some(hint.clone()),
             Self::Rollout(error) => error.hint(),
             Self::Report(ReportError::Write { source, .. }) if hint_of_io(source).is_some() => {

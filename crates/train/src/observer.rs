@@ -23,7 +23,6 @@ pub trait Observer: Send + Sync {
 
 /// Something that happened.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum TrainEvent<'a> {
     /// The inputs of the run in this folder are complete; its stages begin.
     Begun(&'a Path),

@@ -36,8 +36,8 @@ pub(crate) fn clone_process(flags: c_int) -> io::Result<Fork> {
     })
 }
 
-/// Forks as the C library does, which keeps its own books on the new process: for what goes on without
-/// executing anything.
+/// Forks through the C library, which updates its own state in the new process. A child that does not
+/// execute another program needs that.
 pub(crate) fn fork() -> io::Result<Fork> {
     // SAFETY: the caller is single-threaded, so the child may go on as the parent would.
     Ok(match check(unsafe { libc::fork() })? {

@@ -14,7 +14,7 @@ use super::health::Health;
 use crate::error::JudgeError;
 use crate::timing::plan::Plan;
 
-/// A device of which nothing is used yet.
+/// A device before it is opened.
 pub(crate) trait UnopenedDevice {
     /// Name of the source of the library by which processes allocate arenas: `arena_NAME.cpp`.
     fn allocator(&self) -> &'static str;

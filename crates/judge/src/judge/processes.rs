@@ -200,7 +200,7 @@ impl Processes {
         made.map_err(|error| no_arena(task, error))
     }
 
-    /// Takes the memory of a candidate back of which no process is left. On a GPU it is nobody's.
+    /// Keeps the memory of an ended candidate for a later one. On a GPU all candidates share one arena.
     pub(crate) fn reuse(&self, arena: Arc<Arena>) {
         if let Some(arena) = Arc::into_inner(arena) {
             self.kept.give_back(arena);

@@ -6,7 +6,7 @@ use warpwright_record::verdict::{Failure, FailureClass, IntegrityFinding};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
 
-/// The candidate did not do what was asked, at this point.
+/// How a candidate failed to answer a request.
 #[derive(Debug)]
 pub(crate) struct Stumble {
     pub(crate) during: &'static str,

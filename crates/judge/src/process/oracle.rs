@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
 use warpwright_task::similarity::OpGraph;
@@ -255,13 +255,7 @@ impl Oracle {
         seed: u64,
         tolerances: &[Tolerance],
     ) -> Result<Examined, JudgeError> {
-        let tolerances: Vec<_> =
-            tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
-        let weights = self.played;
-        let request = json!({
-            "do": "examine", "seed": seed, "tolerances": tolerances, "weights": weights,
-        });
-        self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+        self.ask_objections(seed, tolerances, json!({ "do": "examine" }))
     }
 
     /// The same in two calls, on what a degenerate task shows.
@@ -270,13 +264,22 @@ impl Oracle {
         seed: u64,
         tolerances: &[Tolerance],
     ) -> Result<Examined, JudgeError> {
+        let signed = self.families.allows(InputFamily::Normal);
+        self.ask_objections(seed, tolerances, json!({ "do": "glance", "signed": signed }))
+    }
+
+    /// Asks what speaks against the task. `request` has what differs between the ways to look.
+    fn ask_objections(
+        &mut self,
+        seed: u64,
+        tolerances: &[Tolerance],
+        mut request: Value,
+    ) -> Result<Examined, JudgeError> {
         let tolerances: Vec<_> =
             tolerances.iter().map(|allowed| (allowed.atol, allowed.rtol)).collect();
-        let weights = self.played;
-        let request = json!({
-            "do": "glance", "seed": seed, "tolerances": tolerances, "weights": weights,
-            "signed": self.families.allows(InputFamily::Normal),
-        });
+        request["seed"] = json!(seed);
+        request["tolerances"] = json!(tolerances);
+        request["weights"] = json!(self.played);
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 

@@ -221,11 +221,10 @@ impl<'j> SessionPool<'j> {
             stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
         self.with(task, alone, begin, |session| {
             if artifact.dir.is_dir() {
-                session.judge_built(candidate, &artifact, stage)
-            } else {
-                // The cache has evicted it while the candidate waited.
-                session.judge(candidate, stage)
+                return session.judge_built(candidate, &artifact, stage);
             }
+            // The cache has evicted it while the candidate waited.
+            session.judge(candidate, stage)
         })
     }
 
