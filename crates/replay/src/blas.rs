@@ -1,0 +1,250 @@
+//! Matrix products of cuBLAS, which is loaded when the first plan needs it.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_longlong, c_void};
+use std::path::Path;
+
+use libloading::Library;
+use warpwright_plan::{Gemm, GemmScalar, LaunchPlan, Op};
+
+use crate::context::{Context, SCRATCH_BYTES};
+use crate::driver::{Address, Handle};
+use crate::failure::Failure;
+
+/// Workspace of a handle, bytes: what torch gives it on such GPUs.
+const WORKSPACE_BYTES: usize = 32 << 20;
+/// Extent of the matrices of the product that warms a handle.
+const WARM: c_int = 256;
+/// `CUBLAS_GEMM_DEFAULT`.
+const DEFAULT_ALGORITHM: c_int = -1;
+/// `CUBLAS_COMPUTE_32F`.
+const COMPUTE_F32: c_int = 68;
+
+/// Declares cuBLAS's functions, their types, and how they are found, in one table.
+macro_rules! cublas {
+    ($($field:ident = $symbol:literal ( $($kind:ty),* $(,)? );)*) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($kind),*) -> c_int,)*
+            _library: Library,
+        }
+        impl Functions {
+            fn load(path: &Path) -> Result<Self, Failure> {
+                let fail = |error: libloading::Error| {
+                    Failure::NoCublas(format!("{}: {error}", path.display()))
+                };
+                #[expect(unsafe_code, reason = "cuBLAS is a C library found at run time")]
+                // SAFETY: the judge names NVIDIA's library, whose initialisers have no preconditions;
+                // the symbols have the types that cublas_api.h (CUDA 12 and later) declares, and the
+                // library is kept loaded beside the pointers taken from it.
+                unsafe {
+                    let library = Library::new(path).map_err(fail)?;
+                    Ok(Self {
+                        $($field: *library.get($symbol).map_err(fail)?,)*
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+cublas! {
+    create = b"cublasCreate_v2"(*mut Handle);
+    set_stream = b"cublasSetStream_v2"(Handle, Handle);
+    set_workspace = b"cublasSetWorkspace_v2"(Handle, *mut c_void, usize);
+    set_math = b"cublasSetMathMode"(Handle, c_int);
+    gemm = b"cublasGemmEx"(
+        Handle, c_int, c_int, c_int, c_int, c_int, *const c_void,
+        *const c_void, c_int, c_int, *const c_void, c_int, c_int, *const c_void,
+        *mut c_void, c_int, c_int, c_int, c_int,
+    );
+    gemm_batched = b"cublasGemmStridedBatchedEx"(
+        Handle, c_int, c_int, c_int, c_int, c_int, *const c_void,
+        *const c_void, c_int, c_int, c_longlong, *const c_void, c_int, c_int, c_longlong,
+        *const c_void, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int,
+    );
+}
+
+/// A product, with its numbers as cuBLAS takes them.
+#[derive(Debug)]
+pub(crate) struct Product {
+    transpose: [c_int; 2],
+    sizes: [c_int; 3],
+    types: [c_int; 3],
+    leading: [c_int; 3],
+    strides: [c_longlong; 3],
+    batch: c_int,
+    /// Sixteen bytes, the most that cuBLAS reads for any type; the value comes first.
+    alpha: [u64; 2],
+    beta: [u64; 2],
+    compute: c_int,
+    math: c_int,
+    algorithm: c_int,
+}
+
+impl Product {
+    /// Fails where a number is beyond those of cuBLAS's functions.
+    pub(crate) fn of(gemm: &Gemm) -> Result<Self, Failure> {
+        let large = |_| Failure::Plan("a matrix product is larger than cuBLAS takes".to_owned());
+        let all = |numbers: [i64; 3]| -> Result<[c_int; 3], Failure> {
+            let [a, b, c] = numbers.map(c_int::try_from);
+            Ok([a.map_err(large)?, b.map_err(large)?, c.map_err(large)?])
+        };
+        let number = |value: u32| c_int::try_from(value).map_err(large);
+        let [a, b, c] = gemm.types.map(|kind| number(kind.0));
+        Ok(Self {
+            transpose: gemm.transpose.map(c_int::from),
+            sizes: all(gemm.sizes)?,
+            types: [a?, b?, c?],
+            leading: all(gemm.leading)?,
+            strides: gemm.strides,
+            batch: number(gemm.batch)?,
+            alpha: bits(gemm.alpha),
+            beta: bits(gemm.beta),
+            compute: number(gemm.compute)?,
+            math: number(gemm.math)?,
+            algorithm: gemm.algorithm,
+        })
+    }
+}
+
+fn bits(scalar: GemmScalar) -> [u64; 2] {
+    let low = match scalar {
+        GemmScalar::F32(bits) => u64::from(bits),
+        GemmScalar::F64(bits) => bits,
+        GemmScalar::I32(value) => u64::from(value.cast_unsigned()),
+        GemmScalar::F16(bits) => u64::from(bits),
+    };
+    [low, 0]
+}
+
+/// Streams in which a plan multiplies matrices.
+pub(crate) fn streams(plan: &LaunchPlan) -> BTreeSet<usize> {
+    let nodes = plan.prepare.iter().chain(&plan.forward);
+    nodes.filter(|n| matches!(n.op, Op::Gemm(_))).map(|node| node.stream as usize).collect()
+}
+
+/// cuBLAS, with a handle for each stream that has needed one.
+pub(crate) struct Blas {
+    functions: Functions,
+    handles: Vec<Option<Handle>>,
+}
+
+impl Blas {
+    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+        Ok(Self { functions: Functions::load(path)?, handles: Vec::new() })
+    }
+
+    /// Makes and warms the handles that these streams lack. The context has the streams.
+    pub(crate) fn provide(
+        &mut self,
+        context: &Context,
+        streams: &BTreeSet<usize>,
+    ) -> Result<(), Failure> {
+        for index in streams {
+            if self.handles.get(*index).copied().flatten().is_some() {
+                continue;
+            }
+            let stream = context.streams().get(*index).copied();
+            let stream =
+                stream.ok_or_else(|| Failure::Plan(format!("stream {index} has not been made")))?;
+            let handle = self.handle(context, stream)?;
+            if self.handles.len() <= *index {
+                self.handles.resize(*index + 1, None);
+            }
+            if let Some(place) = self.handles.get_mut(*index) {
+                *place = Some(handle);
+            }
+            self.warm(context, *index)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&self, context: &Context, stream: Handle) -> Result<Handle, Failure> {
+        let (mut handle, mut workspace) = (std::ptr::null_mut(), 0);
+        let f = &self.functions;
+        #[expect(unsafe_code, reason = "calls of the CUDA driver and of cuBLAS")]
+        // SAFETY: the pointers are to live locals; the workspace is as long as said, is aligned to 256
+        // bytes, and is never freed. The stream resets the workspace, so it is set first.
+        unsafe {
+            let alloc = (context.driver.memory_alloc)(&raw mut workspace, WORKSPACE_BYTES);
+            context.driver.check("allocate a workspace of cuBLAS", alloc)?;
+            check("create a handle of cuBLAS", (f.create)(&raw mut handle))?;
+            check("give cuBLAS a stream", (f.set_stream)(handle, stream))?;
+            let set = (f.set_workspace)(handle, pointer(workspace), WORKSPACE_BYTES);
+            check("give cuBLAS a workspace", set)?;
+        }
+        Ok(handle)
+    }
+
+    /// cuBLAS loads what it needs with the first product.
+    fn warm(&self, context: &Context, stream: usize) -> Result<(), Failure> {
+        let bytes = u64::from(WARM.unsigned_abs()).pow(2) * 4;
+        let words = [0, 1, 2].map(|operand| context.scratch + operand * bytes);
+        let product = Product {
+            transpose: [0, 0],
+            sizes: [WARM; 3],
+            types: [0; 3],
+            leading: [WARM; 3],
+            strides: [0; 3],
+            batch: 1,
+            alpha: bits(GemmScalar::F32(1.0f32.to_bits())),
+            beta: [0; 2],
+            compute: COMPUTE_F32,
+            math: 0,
+            algorithm: DEFAULT_ALGORITHM,
+        };
+        self.multiply(stream, &product, words)?;
+        context.synchronise("wait for cuBLAS")
+    }
+
+    /// Queues a product in its stream.
+    pub(crate) fn multiply(
+        &self,
+        stream: usize,
+        product: &Product,
+        operands: [Address; 3],
+    ) -> Result<(), Failure> {
+        let Some(handle) = self.handles.get(stream).copied().flatten() else {
+            return Err(Failure::Plan(format!("stream {stream} has no handle of cuBLAS")));
+        };
+        let cublas = &self.functions;
+        let [op_a, op_b] = product.transpose;
+        let [rows, columns, length] = product.sizes;
+        let [at_a, at_b, at_c] = operands.map(pointer);
+        let [type_a, type_b, type_c] = product.types;
+        let [lead_a, lead_b, lead_c] = product.leading;
+        let [step_a, step_b, step_c] = product.strides;
+        let (alpha, beta) = (product.alpha.as_ptr().cast(), product.beta.as_ptr().cast());
+        let Product { batch, compute, math, algorithm, .. } = *product;
+        #[expect(unsafe_code, reason = "calls of cuBLAS")]
+        // SAFETY: the handle is alive; the factors are as long as any type's; the operands are device
+        // addresses, which cuBLAS does not follow on the host.
+        let code = unsafe {
+            check("set cuBLAS's math mode", (cublas.set_math)(handle, math))?;
+            if batch == 1 {
+                (cublas.gemm)(
+                    handle, op_a, op_b, rows, columns, length, alpha, at_a, type_a, lead_a, at_b,
+                    type_b, lead_b, beta, at_c, type_c, lead_c, compute, algorithm,
+                )
+            } else {
+                (cublas.gemm_batched)(
+                    handle, op_a, op_b, rows, columns, length, alpha, at_a, type_a, lead_a, step_a,
+                    at_b, type_b, lead_b, step_b, beta, at_c, type_c, lead_c, step_c, batch,
+                    compute, algorithm,
+                )
+            }
+        };
+        check("multiply matrices", code)
+    }
+}
+
+fn pointer(address: Address) -> *mut c_void {
+    std::ptr::without_provenance_mut(address as usize)
+}
+
+fn check(action: &str, code: c_int) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure::Cublas { action: action.to_owned(), code }) }
+}
+
+const _: () = assert!(3 * (WARM * WARM * 4) as usize <= SCRATCH_BYTES);

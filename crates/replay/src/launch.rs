@@ -1,0 +1,201 @@
+//! Queues the calls of a program. This is what a timed window consists of.
+//!
+//! A call begins and ends in the first stream: the others wait for its begin, and its end waits for them. So no call
+//! overlaps the one before.
+
+use std::ffi::c_uint;
+
+use crate::blas::Blas;
+use crate::context::Context;
+use crate::driver::{CopyRows, Driver, Handle, LaunchConfig, Rows};
+use crate::failure::Failure;
+use crate::outline::{Action, Element, Node};
+use crate::staged::{Frame, Program};
+
+/// Queues programs in the streams of a context.
+#[derive(Clone, Copy)]
+pub(crate) struct Launcher<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) blas: Option<&'a Blas>,
+    /// Whether the streams are being captured. Programmatic serialization is left out then: in a graph, what follows a
+    /// kernel does not wait for the kernel that it overlaps, so a call could begin before the one before has ended.
+    pub(crate) capturing: bool,
+}
+
+impl Launcher<'_> {
+    /// Makes the streams and events that a program needs.
+    pub(crate) fn provide(context: &mut Context, program: &Program) -> Result<(), Failure> {
+        context.provide(program.streams(), program.streams() + program.events())
+    }
+
+    /// Queues all calls in order.
+    pub(crate) fn queue(self, program: &Program) -> Result<(), Failure> {
+        (0..program.calls()).try_for_each(|call| self.call(program, program.frame(call)))
+    }
+
+    fn call(self, program: &Program, frame: Frame<'_>) -> Result<(), Failure> {
+        let count = program.streams();
+        let streams = self.context.streams().get(..count).unwrap_or_default();
+        let (forks, events) = self.context.events().split_at_checked(count).unwrap_or_default();
+        let Some((main, others)) = streams.split_first() else { return Ok(()) };
+        // The first of these events is that of the call's begin, the others those of the streams' ends.
+        let (begin, ends) = forks.split_first().unwrap_or((main, &[]));
+        if !others.is_empty() {
+            self.record(*begin, *main)?;
+            others.iter().try_for_each(|stream| self.wait(*stream, *begin))?;
+        }
+        for node in program.nodes() {
+            let stream = streams.get(node.stream).copied().unwrap_or(*main);
+            for event in &node.waits {
+                self.wait(stream, event_of(events, *event))?;
+            }
+            self.node(node, frame, stream)?;
+            if let Some(event) = node.records {
+                self.record(event_of(events, event), stream)?;
+            }
+        }
+        for (stream, end) in others.iter().zip(ends) {
+            self.record(*end, *stream)?;
+            self.wait(*main, *end)?;
+        }
+        Ok(())
+    }
+
+    fn record(self, event: Handle, stream: Handle) -> Result<(), Failure> {
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: both handles are of the context; the driver refuses null.
+        let code = unsafe { (self.context.driver.event_record)(event, stream) };
+        self.context.driver.check("record an event", code)
+    }
+
+    fn wait(self, stream: Handle, event: Handle) -> Result<(), Failure> {
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: as above.
+        let code = unsafe { (self.context.driver.stream_wait)(stream, event, 0) };
+        self.context.driver.check("wait for an event", code)
+    }
+
+    fn node(self, node: &Node, frame: Frame<'_>, stream: Handle) -> Result<(), Failure> {
+        let driver = self.context.driver;
+        let code = match &node.action {
+            Action::Launch { .. } => self.launch(&node.action, frame, stream),
+            Action::Gemm { word, product } => {
+                let operands = [0, 1, 2].map(|operand| frame.word(word + operand));
+                let Some(blas) = self.blas else {
+                    return Err(Failure::Plan("cuBLAS was not loaded".to_owned()));
+                };
+                return blas.multiply(node.stream, product, operands);
+            }
+            other => transfer(driver, other, frame, stream),
+        };
+        if code == 0 { Ok(()) } else { Err(driver.failure(node.label.clone(), code)) }
+    }
+
+    fn launch(self, action: &Action, frame: Frame<'_>, stream: Handle) -> i32 {
+        let Action::Launch { function, grid, block, shared, attributes, programmatic, .. } = action
+        else {
+            return 0;
+        };
+        let arguments = frame.arguments(action);
+        let none = std::ptr::null_mut();
+        let [gx, gy, gz] = *grid;
+        let [bx, by, bz] = *block;
+        let left_out = usize::from(self.capturing && *programmatic);
+        let attributes =
+            attributes.get(left_out_last(attributes.len(), left_out)).unwrap_or_default();
+        let driver = self.context.driver;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the function is of a loaded module. The table holds a pointer per parameter, each to as
+        // many bytes as the parameter has (`Outline::launch`, `Modules::load`); the driver copies them
+        // before it returns.
+        unsafe {
+            if attributes.is_empty() {
+                return (driver.launch)(
+                    *function, gx, gy, gz, bx, by, bz, *shared, stream, arguments, none,
+                );
+            }
+            let config = LaunchConfig {
+                grid: *grid,
+                block: *block,
+                shared: *shared,
+                stream,
+                attributes: attributes.as_ptr(),
+                attribute_count: attributes.len() as c_uint,
+            };
+            (driver.launch_ex)(&raw const config, *function, arguments, none)
+        }
+    }
+}
+
+/// All but so many of the last of `count`.
+fn left_out_last(count: usize, left_out: usize) -> std::ops::RangeTo<usize> {
+    ..count.saturating_sub(left_out)
+}
+
+fn event_of(events: &[Handle], index: usize) -> Handle {
+    events.get(index).copied().unwrap_or(std::ptr::null_mut())
+}
+
+/// Queues a fill, a copy or an upload; the driver's code.
+fn transfer(driver: &Driver, action: &Action, frame: Frame<'_>, stream: Handle) -> i32 {
+    match *action {
+        Action::Fill { word, value, element, width, height, pitch } => {
+            let at = frame.word(word);
+            let lines = height.min(1) * width;
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: these are addresses of the device, which the host does not follow.
+            unsafe {
+                match (element, height) {
+                    (_, 0) => 0,
+                    _ if lines == 0 => 0,
+                    (Element::One, 1) => (driver.fill8)(at, value as u8, width, stream),
+                    (Element::Two, 1) => (driver.fill16)(at, value as u16, width, stream),
+                    (Element::Four, 1) => (driver.fill32)(at, value, width, stream),
+                    (Element::One, _) => {
+                        (driver.fill8_rows)(at, pitch, value as u8, width, height, stream)
+                    }
+                    (Element::Two, _) => {
+                        (driver.fill16_rows)(at, pitch, value as u16, width, height, stream)
+                    }
+                    (Element::Four, _) => {
+                        (driver.fill32_rows)(at, pitch, value, width, height, stream)
+                    }
+                }
+            }
+        }
+        Action::Copy { word, width, height, to_pitch, from_pitch } => {
+            let (to, from) = (frame.word(word), frame.word(word + 1));
+            if width == 0 || height == 0 {
+                return 0;
+            }
+            let rows = CopyRows {
+                from: Rows::device(from, from_pitch),
+                to: Rows::device(to, to_pitch),
+                width,
+                height,
+            };
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: as above; the struct has the layout of cuda.h.
+            unsafe {
+                if height == 1 {
+                    (driver.copy)(to, from, width, stream)
+                } else {
+                    (driver.copy_rows)(&raw const rows, stream)
+                }
+            }
+        }
+        Action::Upload { word, at, bytes } => {
+            let Some(source) = frame.bytes.get(at..at + bytes) else { return 0 };
+            if source.is_empty() {
+                return 0;
+            }
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: the source is as long as said, and lives as long as the program, which outlives
+            // what it queues.
+            unsafe {
+                (driver.upload)(frame.word(word), source.as_ptr().cast(), bytes, stream)
+            }
+        }
+        Action::Launch { .. } | Action::Gemm { .. } => 0,
+    }
+}

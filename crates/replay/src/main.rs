@@ -1,0 +1,7 @@
+//! The replayer: see the crate's documentation.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    warpwright_replay::main()
+}

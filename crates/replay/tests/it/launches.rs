@@ -1,0 +1,173 @@
+//! Kinds of operations on a GPU: streams, attributes of launches, tensor maps, transfers, matrix products.
+
+use serde_json::json;
+
+use crate::device::Gpu;
+use crate::gpu::{arena, go, ready, stage, start};
+use crate::plans::{self, BLOCK};
+
+#[test]
+fn gpu_streams_wait_for_each_other() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::streams(), &[0]);
+    for graph in [false, true] {
+        arena.write(0, &[1.0; 1024]);
+        // All calls share their memory, so a call that overlaps the next one spoils it.
+        let calls = 8;
+        go(&mut replayer, &[BLOCK, 2 * BLOCK].repeat(calls), calls, graph);
+        let expected = (0..calls).fold(1.0f32, |x, _| (x + 1.0) * 2.0 + 3.0);
+        let found = arena.floats(0, 1024);
+        assert!(found == vec![expected; 1024], "graph {graph}: {expected} {:?}", &found[..4]);
+    }
+}
+
+#[test]
+fn gpu_programmatic_launches_never_overlap_calls() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::programmatic(), &[]);
+    let calls = 10;
+    let offsets: Vec<u64> = (0..calls).map(|call| call * BLOCK).collect();
+    for graph in [false, true] {
+        go(&mut replayer, &offsets, calls as usize, graph);
+        let times: Vec<Vec<u64>> = offsets.iter().map(|at| arena.longs(*at, 3)).collect();
+        println!(
+            "graph {graph}: begin and end of the first kernel, begin of the second: {times:?}"
+        );
+        for [before, after] in times.array_windows() {
+            assert!(after[0] >= before[1], "graph {graph}: a call begins before the last ends");
+        }
+        // Positive control: within a call they overlap, except in a graph.
+        let overlapping = times.iter().filter(|call| call[2] < call[1]).count();
+        assert_eq!(overlapping > 0, !graph, "graph {graph}: {overlapping} of {calls} overlap");
+    }
+}
+
+#[test]
+fn gpu_cluster_and_cooperative_launches_have_their_attributes() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    for graph in [false, true] {
+        ready(&mut replayer, &plans::clusters(), &[]);
+        go(&mut replayer, &[0], 1, graph);
+        assert_eq!(arena.words(0, 8), [64, 65, 66, 67, 64, 65, 66, 67], "graph: {graph}");
+        replayer.done(json!({"do": "unload"}));
+        ready(&mut replayer, &plans::cooperative(16), &[]);
+        go(&mut replayer, &[0, BLOCK], 1, graph);
+        assert_eq!(arena.words(1024, 16), [136; 16], "graph: {graph}");
+        replayer.done(json!({"do": "unload"}));
+    }
+}
+
+#[test]
+fn gpu_tensor_map_names_the_block_of_its_call() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::tile(), &[]);
+    let values = |call: u64| -> Vec<f32> {
+        (0..1024u16).map(|i| f32::from(i) + 2000.0 * call as f32).collect()
+    };
+    let offsets: Vec<u64> = (0..6).map(|block| block * BLOCK).collect();
+    for graph in [false, true] {
+        arena.write(0, &vec![0.0; 6 * 1024]);
+        for call in 0..3 {
+            arena.write(call * 2 * BLOCK, &values(call));
+        }
+        go(&mut replayer, &offsets, 3, graph);
+        for call in 0..3 {
+            let all = values(call);
+            let expected: Vec<f32> = (0..64).map(|i| all[(16 + i / 8) * 32 + 8 + i % 8]).collect();
+            let found = arena.floats((call * 2 + 1) * BLOCK, 64);
+            assert_eq!(found, expected, "graph {graph}, call {call}");
+        }
+    }
+}
+
+#[test]
+fn gpu_prepared_variables_survive_staging() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::variables(), &[0]);
+    let refused = replayer.ask(stage(&[BLOCK], 1, false));
+    assert_eq!(refused["error"]["kind"], "request", "{refused}");
+    assert_eq!(replayer.done(json!({"do": "prepare"})), json!({"launches": 3}));
+    for graph in [false, true] {
+        go(&mut replayer, &[BLOCK], 1, graph);
+        assert_eq!(arena.floats(BLOCK, 4), [9.0, 9.0, 3.5, 4.5], "graph: {graph}");
+    }
+}
+
+#[test]
+fn gpu_fills_copies_and_uploads_write_what_they_should() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::transfers(), &[]);
+    for graph in [false, true] {
+        arena.write(0, &[0.0; 2048]);
+        go(&mut replayer, &[0, BLOCK], 1, graph);
+        let four = 0xaabb_ccdd_u32;
+        let expected = [[four; 4], [0xccdd_ccdd; 4], [0xdddd_dddd; 4], [0; 4]].concat();
+        let fills = arena.words(0, 16);
+        assert_eq!(fills, expected, "graph {graph}: {fills:x?}");
+        let row = [0x1122_3344, 0x0044_3344, 0, 0];
+        let rows = arena.words(256, 16);
+        assert_eq!(rows, [row, row, row, [0; 4]].concat(), "graph {graph}: {rows:x?}");
+        assert_eq!(arena.words(BLOCK, 5), [four, four, four, four, 0], "graph: {graph}");
+        let copied = arena.words(BLOCK + 64, 20);
+        assert_eq!((copied[0], copied[16]), (four, 0xdddd_dddd), "graph {graph}: {copied:x?}");
+        let uploaded = arena.longs(BLOCK + 512, 2);
+        assert_eq!((uploaded[0], uploaded[1] % BLOCK), (7, 32), "graph {graph}: {uploaded:x?}");
+    }
+}
+
+/// Where `WARPWRIGHT_CUBLAS` or the repository's environment has cuBLAS.
+fn cublas() -> Option<String> {
+    if let Ok(path) = std::env::var("WARPWRIGHT_CUBLAS") {
+        return Some(path);
+    }
+    let environment = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/lib");
+    let versions = fs_err::read_dir(environment).ok()?.filter_map(Result::ok);
+    let library = "site-packages/nvidia/cu13/lib/libcublas.so.13";
+    let mut paths = versions.map(|version| version.path().join(library));
+    paths.find(|path| path.exists()).and_then(|path| path.to_str().map(str::to_owned))
+}
+
+#[test]
+fn gpu_matrix_products_are_right() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let Some(path) = cublas() else {
+        println!("skipped: there is no cuBLAS; WARPWRIGHT_CUBLAS can name it");
+        return;
+    };
+    let mut replayer = start(&arena, Some(&path));
+    for batch in [1u16, 3] {
+        ready(&mut replayer, &plans::product(u32::from(batch)), &[BLOCK]);
+        let left: Vec<f32> = (0..32 * batch).map(|i| f32::from(i % 13)).collect();
+        let right: Vec<f32> = (0..16 * batch).map(|i| f32::from(i % 7) - 3.0).collect();
+        let expected: Vec<f32> = (0..usize::from(batch) * 8)
+            .map(|i| {
+                let (matrix, row, column) = (i / 8, i % 8 / 2, i % 2);
+                let term =
+                    |k| left[matrix * 32 + row * 8 + k] * right[matrix * 16 + k * 2 + column];
+                (0..8).map(term).sum()
+            })
+            .collect();
+        arena.write(BLOCK, &right);
+        for graph in [false, true] {
+            arena.write(0, &left);
+            arena.write(2 * BLOCK, &[0.0; 2048]);
+            go(&mut replayer, &[0, 2 * BLOCK, 3 * BLOCK], 1, graph);
+            let found = arena.floats(2 * BLOCK, expected.len());
+            assert_eq!(found, expected, "batch {batch}, graph {graph}");
+        }
+        replayer.done(json!({"do": "unload"}));
+    }
+}
