@@ -3,11 +3,13 @@
 //! Nothing here is required: a missing tool becomes an error, with the command that installs it,
 //! when a build needs it. `doctor` shows the same findings.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use warpwright_jail::Jail;
 
+use crate::elf;
 use crate::error::BuildError;
 use crate::process;
 use crate::python::{Python, Torch};
@@ -71,6 +73,18 @@ pub struct Cuda {
     pub cudnn: Option<PathBuf>,
     /// Folder with `cudnn.h`, if it is outside the toolkit's headers.
     pub cudnn_include: Option<PathBuf>,
+}
+
+impl Cuda {
+    /// Names of the functions of the runtime, cuBLAS and cuDNN, as far as they are installed.
+    pub fn library_functions(&self) -> std::io::Result<BTreeSet<String>> {
+        let libraries = [&self.cudart, &self.cublas, &self.cublas_lt, &self.cudnn];
+        let mut found = BTreeSet::new();
+        for path in libraries.into_iter().flatten() {
+            found.extend(elf::exports(&fs::read(path)?).unwrap_or_default());
+        }
+        Ok(found)
+    }
 }
 
 /// A linker.

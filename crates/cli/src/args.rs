@@ -27,7 +27,7 @@ use warpwright_rollout::environment;
 
 use self::shard::Shard;
 use self::values::positive;
-pub(crate) use self::values::{BaselinesArg, IsolationArg, ProfileArg, StageArg};
+pub(crate) use self::values::{BaselinesArg, IsolationArg, ProfileArg, StageArg, TierArg};
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
 #[derive(Debug, Parser)]
@@ -327,7 +327,7 @@ pub(crate) struct JudgeArgs {
     ///
     /// The server's profile, baselines, isolation and devices apply.
     #[arg(long, value_name = "URL", conflicts_with_all = ["profile", "device", "baselines",
-        "require_isolation"])]
+        "require_isolation", "require_tier"])]
     pub(crate) server: Option<String>,
     /// Bearer token for the server.
     #[arg(long, value_name = "TOKEN", env = environment::SERVER_TOKEN, hide_env_values = true)]
@@ -366,6 +366,9 @@ pub(crate) struct Common {
     /// Minimum isolation; with less, the command exits with 5.
     #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
     pub(crate) require_isolation: IsolationArg,
+    /// Tier in which candidates are judged; each verdict records it.
+    #[arg(long, value_enum, default_value_t = TierArg::Any)]
+    pub(crate) require_tier: TierArg,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

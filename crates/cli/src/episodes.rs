@@ -44,6 +44,7 @@ pub(crate) fn settings(
         seed: common.seed,
         all_baselines: common.baselines == BaselinesArg::All,
         require_full_isolation: common.require_isolation == IsolationArg::Full,
+        require_tier: common.require_tier.required(),
         include_degenerate: false,
         skill,
         max_turns: args.max_turns.unwrap_or(max_turns),

@@ -200,3 +200,15 @@ extern "C" __global__ void differ(const unsigned char* a, const unsigned char* b
     for (u64 i = words * 8 + first; i < bytes; i += step) found += a[i] != b[i];
     if (found) atomicAdd(count, found);
 }
+
+// Counts the 16-byte words that are not the poison, in ranges of offsets from `base`: one block per range.
+extern "C" __global__ void guard(const char* base, const u64* ranges, unsigned poison, u64* wrong) {
+    const char* from = base + ranges[2 * blockIdx.x];
+    const u64 words = (ranges[2 * blockIdx.x + 1] - ranges[2 * blockIdx.x]) / 16;
+    unsigned found = 0;
+    for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
+        const uint4 v = reinterpret_cast<const uint4*>(from)[i];
+        found += v.x != poison || v.y != poison || v.z != poison || v.w != poison;
+    }
+    if (found) atomicAdd(wrong, found);
+}

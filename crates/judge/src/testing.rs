@@ -35,6 +35,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         isolation: Requirement::Any,
         python,
         cache: workspace.join("target/test-cache"),
+        tier: None,
         window: None,
     })
     .unwrap()
@@ -55,6 +56,7 @@ pub(crate) fn forking_judge(device: Device) -> Option<LocalJudge> {
 pub(crate) fn python_test(file: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let tests = fs_err::canonicalize(tests).unwrap();
+    let native = tests.with_file_name("native");
     let host = &shared_judge().processes.host;
     let spec = warpwright_jail::Spec::new(&host.python)
         .args(["-P", &tests.join(file).to_string_lossy()])
@@ -63,7 +65,8 @@ pub(crate) fn python_test(file: &str) -> String {
         .with_system()
         .with_python(&host.python)
         .read_only(&host.package)
-        .read_only(&tests);
+        .read_only(&tests)
+        .read_only(&native);
     let finished = host.jail.spawn(spec).unwrap().wait().unwrap();
     let complaint = String::from_utf8_lossy(&finished.stderr.bytes).into_owned();
     assert_eq!(finished.outcome, Outcome::Exited(0), "{complaint}");

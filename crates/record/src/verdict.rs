@@ -87,6 +87,33 @@ pub enum Tier {
     /// Its host code too, in a process of its own that is frozen outside the candidate's windows.
     #[default]
     Host,
+    /// Nothing: its launches were recorded without a GPU, and a trusted process launched them.
+    Device,
+}
+
+impl Tier {
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Tier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::Host, Self::Device].into_iter().find(|tier| tier.name() == text);
+        found.ok_or_else(|| format!("`{text}` is no tier: device or host"))
+    }
 }
 
 /// How far judging went.
@@ -304,6 +331,8 @@ pub enum FailureClass {
     Mismatch,
     /// Changed its inputs.
     MutatedInput,
+    /// Its launches cannot be recorded, and only the device tier was allowed.
+    NotRecordable,
     /// See `integrity`.
     Integrity,
 }
@@ -404,7 +433,7 @@ pub struct Provenance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AblationResult {
-    /// There was nothing to find out: the task computes nothing.
+    /// There was nothing to find out: the task computes nothing, or a launch plan tells what computes.
     NotRun,
     /// It failed without its kernels, as it must.
     FailedWithoutKernels,
@@ -460,6 +489,9 @@ pub enum IsolationLevel {
 pub struct PhaseSeconds {
     /// Compile and link; near zero on a cache hit.
     pub build: f64,
+    /// Record its launches, in the device tier.
+    #[serde(default)]
+    pub record: f64,
     /// Wait for a process to load the candidate in, and make it the candidate's.
     #[serde(default)]
     pub start: f64,

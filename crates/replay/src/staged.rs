@@ -194,5 +194,4 @@ impl Frame<'_> {
 }
 
 #[cfg(test)]
-#[path = "staged_tests.rs"]
 mod tests;

@@ -117,6 +117,7 @@ pub(crate) fn class_words(class: FailureClass) -> &'static str {
         FailureClass::NonFinite => "not finite",
         FailureClass::Mismatch => "wrong values",
         FailureClass::MutatedInput => "changed its inputs",
+        FailureClass::NotRecordable => "cannot be recorded",
         FailureClass::Integrity => "integrity finding",
     }
 }

@@ -114,6 +114,7 @@ pub fn resume(
         } else {
             Degenerate::Refused
         },
+        tier: settings.require_tier,
         window_ms: None,
     };
     let devices = settings.devices()?;

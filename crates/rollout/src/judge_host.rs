@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_jail::{Jail, Requirement};
 use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Tier};
 
 use crate::device_choice::DeviceChoice;
 use crate::error::{RolloutError, chain};
@@ -45,6 +45,8 @@ pub struct JudgeOptions {
     pub require_full_isolation: bool,
     /// Policy for degenerate tasks: refused unless the user has named the task.
     pub degenerate: Degenerate,
+    /// The tier in which candidates are judged; `None` for the device tier where it is possible.
+    pub tier: Option<Tier>,
     /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub window_ms: Option<u32>,
 }
@@ -58,16 +60,17 @@ impl JudgeOptions {
 
     /// Settings that verdicts must share to be comparable, besides the hardware, for people.
     pub fn rules(self) -> String {
-        let Self { profile, seed, baselines, require_full_isolation, window_ms, .. } = self;
+        let Self { profile, seed, baselines, require_full_isolation, tier, window_ms, .. } = self;
         let isolation = if require_full_isolation { "full" } else { "any" };
         let baselines = match baselines {
             BaselineSet::Plain => "plain",
             BaselineSet::Usual => "default",
             BaselineSet::All => "all",
         };
+        let tier = tier.map_or("any", Tier::name);
         let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
-            "profile {}, baselines {baselines}, seed {seed}, isolation {isolation}, timing windows {window}",
+            "profile {}, baselines {baselines}, seed {seed}, isolation {isolation}, tier {tier}, timing windows {window}",
             profile.name()
         )
     }
@@ -98,6 +101,7 @@ impl Means {
             seed: options.seed,
             baselines: options.baselines,
             degenerate: options.degenerate,
+            tier: options.tier,
             isolation: self.isolation,
             python: self.python.clone(),
             cache: self.cache.clone(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use warpwright_agent::skill::{self, SkillError};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Tier};
 use warpwright_task::{Mode, Task};
 
 use crate::device_choice::DeviceChoice;
@@ -53,6 +53,9 @@ pub struct Settings {
     pub all_baselines: bool,
     /// Whether less than full isolation is refused.
     pub require_full_isolation: bool,
+    /// The tier in which candidates are judged, if one is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_tier: Option<Tier>,
     /// Whether degenerate tasks are judged too.
     #[serde(default)]
     pub include_degenerate: bool,

@@ -1,7 +1,7 @@
-//! Values of options: devices, profiles, stages, baselines, isolation.
+//! Values of options: devices, profiles, stages, baselines, isolation, tiers.
 
 use clap::ValueEnum;
-use warpwright_record::verdict::{Profile, Stage};
+use warpwright_record::verdict::{Profile, Stage, Tier};
 
 /// Precision and comparison rules, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,6 +64,29 @@ pub(crate) enum IsolationArg {
     Any,
     /// Every mechanism that `docs/concepts/jail.md` requires.
     Full,
+}
+
+/// The tier in which candidates are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TierArg {
+    /// The device tier for each candidate that it can judge, the host tier for the others.
+    Any,
+    /// A candidate's launches are recorded without a GPU and replayed; one that cannot be recorded is not
+    /// verified.
+    Device,
+    /// A candidate's host code runs in a process that is frozen outside its timing windows.
+    Host,
+}
+
+impl TierArg {
+    /// The tier, if the user requires one.
+    pub(crate) fn required(self) -> Option<Tier> {
+        match self {
+            Self::Any => None,
+            Self::Device => Some(Tier::Device),
+            Self::Host => Some(Tier::Host),
+        }
+    }
 }
 
 /// Parses a number above 0.

@@ -199,6 +199,7 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
         seed: common.seed,
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
+        require_tier: common.require_tier,
         python: common.python.clone(),
         cache: Some(cache.to_owned()),
         json: common.json,

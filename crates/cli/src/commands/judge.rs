@@ -141,7 +141,12 @@ fn keep(
         best_verdict: None,
         candidate: Some(stored),
         turns: 0,
-        seconds: seconds.build + seconds.start + seconds.load + seconds.verify + seconds.measure,
+        seconds: seconds.build
+            + seconds.record
+            + seconds.start
+            + seconds.load
+            + seconds.verify
+            + seconds.measure,
     })?;
     record.append(&Event::RunFinished { outcome: RunOutcome::Completed })?;
     Ok(record.close()?)

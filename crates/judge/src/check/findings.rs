@@ -2,7 +2,7 @@
 
 use warpwright_record::conditions::Conditions;
 use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Speedup, Times,
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Speedup, Tier, Times,
 };
 
 use crate::check::verify::Looked;
@@ -13,6 +13,7 @@ pub(crate) struct Findings {
     pub(crate) checks: Vec<Check>,
     pub(crate) failure: Option<Failure>,
     pub(crate) integrity: Vec<IntegrityFinding>,
+    pub(crate) tier: Tier,
     pub(crate) provenance: Option<Provenance>,
     pub(crate) times: Times,
     pub(crate) speedup: Speedup,

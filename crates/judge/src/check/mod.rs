@@ -10,6 +10,7 @@ pub(crate) mod layout;
 pub(crate) mod named;
 #[cfg(test)]
 mod numerics;
+pub(crate) mod placement;
 #[cfg(test)]
 mod shortcuts;
 pub(crate) mod ties;

@@ -12,10 +12,10 @@ use warpwright_record::verdict::Profile;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::verify::{look, unwritten};
+use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::oracle::Oracle;
 use crate::process::played::Played;
-use crate::process::runner::Runner;
 use crate::timing::sequential::Schedule;
 
 /// Timed calls that are looked at before measuring may stop first, where there are as many:
@@ -56,7 +56,7 @@ impl Checks {
         &mut self,
         round: usize,
         (played, draws): (&Played, &[Draw]),
-        (oracle, runner): (&mut Oracle, &mut Runner),
+        (oracle, candidate): (&mut Oracle, &mut dyn LoadedCandidate),
         (profile, random): (Profile, &mut StdRng),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
@@ -69,7 +69,7 @@ impl Checks {
         let wanted = self.in_round(round);
         for call in oracle.families.looked_at(&by_call, wanted, random) {
             let question = (oracle.played, by_call[call]);
-            let looked = look(oracle, runner, played, call, question, "timed call", profile)?;
+            let looked = look(oracle, candidate, played, call, question, "timed call", profile)?;
             // Where honest programs need not agree, nothing was compared.
             self.done += usize::from(!looked.void);
             found.take(looked);

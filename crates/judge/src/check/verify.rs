@@ -11,11 +11,11 @@ use crate::check::ties::Doubtful;
 use crate::check::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::device::arena::Zone;
 use crate::error::JudgeError;
+use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::failure::failure;
 use crate::process::oracle::Oracle;
 use crate::process::played::Played;
-use crate::process::runner::Runner;
 use crate::process::wire::{Expected, Place, Reordered, Value};
 
 /// The result of comparing one call.
@@ -71,7 +71,7 @@ pub(crate) fn unwritten(played: &Played, name: &str) -> Option<Failure> {
 /// Looks at one call of a window that was played on these inputs.
 pub(crate) fn look(
     oracle: &mut Oracle,
-    runner: &mut Runner,
+    candidate: &mut dyn LoadedCandidate,
     played: &Played,
     call: usize,
     question: (&str, Draw),
@@ -79,9 +79,9 @@ pub(crate) fn look(
     profile: Profile,
 ) -> Result<Looked, Trouble> {
     let (variant, draw) = question;
-    let claimed = played.claimed(call, &runner.arena)?;
+    let claimed = played.claimed(call, candidate.arena())?;
     let mut looked = Looked::at(name, draw);
-    if !runner.unchanged(played)? {
+    if !candidate.unchanged(played)? {
         looked.integrity = Some(IntegrityFinding {
             class: "late_write".to_owned(),
             message: "results were still being written after the window had ended".to_owned(),
@@ -94,7 +94,7 @@ pub(crate) fn look(
     };
     let honest = Reordered::default();
     let terms = (profile, &honest);
-    Comparison { oracle, runner, played, call, expected: &expected, terms }
+    Comparison { oracle, candidate, played, call, expected: &expected, terms }
         .of(&claimed, &mut looked)?;
     if looked.mismatches() {
         // Calibration has seen one draw of each family. Before a candidate is blamed, this one is looked at.
@@ -109,7 +109,7 @@ pub(crate) fn look(
         {
             looked = Looked::at(name, draw);
             let terms = (profile, &honest);
-            Comparison { oracle, runner, played, call, expected: &expected, terms }
+            Comparison { oracle, candidate, played, call, expected: &expected, terms }
                 .of(&claimed, &mut looked)?;
         }
     }
@@ -145,7 +145,7 @@ fn blank(name: &str, family: InputFamily) -> Check {
 /// One call's results and inputs, about to be compared with what the reference makes of such inputs.
 struct Comparison<'a> {
     oracle: &'a Oracle,
-    runner: &'a Runner,
+    candidate: &'a dyn LoadedCandidate,
     played: &'a Played,
     call: usize,
     expected: &'a Expected,
@@ -238,7 +238,7 @@ impl Comparison<'_> {
                 continue;
             }
             let (Some(a), Some(b)) = (theirs.offset, ours.offset) else { continue };
-            if !equal_bytes(&self.runner.arena, a, &self.oracle.arena, b, ours.bytes)? {
+            if !equal_bytes(self.candidate.arena(), a, &self.oracle.arena, b, ours.bytes)? {
                 return Ok(false);
             }
         }
@@ -318,7 +318,7 @@ impl Comparison<'_> {
             let allowed = tolerance(profile, dtype, note, &known, check.family);
             let steps = Steps::of((profile, check.family), dtype, (note, allowed), &scales);
             let terms = Terms { tolerance: allowed, steps, dtype, poison: *poison };
-            let (mine, truths) = (&self.runner.arena, &self.oracle.arena);
+            let (mine, truths) = (self.candidate.arena(), &self.oracle.arena);
             let told = compare(mine, got, truths, &want, own.as_ref(), terms)?;
             // The entry shows the output that came closest to its tolerance.
             let share =

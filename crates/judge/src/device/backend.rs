@@ -96,6 +96,11 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// Whether candidates run apart from the host's cores.
     fn is_accelerator(&self) -> bool;
 
+    /// What it answers to the questions of a candidate that is recorded: `name`, `total_memory`,
+    /// `driver_version`, and `attributes` by their number in `cuda.h`. `None` if launches on it cannot be
+    /// recorded.
+    fn answers(&self) -> Result<Option<serde_json::Value>, ArenaError>;
+
     /// Whether it computes on the host's cores, so that whatever a process does there takes time from what
     /// is timed.
     fn uses_host_cores(&self) -> bool;

@@ -123,6 +123,10 @@ impl DeviceBackend for CpuDevice {
         false
     }
 
+    fn answers(&self) -> Result<Option<serde_json::Value>, ArenaError> {
+        Ok(None)
+    }
+
     fn uses_host_cores(&self) -> bool {
         true
     }

@@ -173,6 +173,16 @@ impl DeviceBackend for GpuDevice {
         true
     }
 
+    fn answers(&self) -> Result<Option<serde_json::Value>, ArenaError> {
+        Ok(Some(serde_json::json!({
+            "name": self.facts.hardware,
+            "total_memory": self.gpu.total_bytes()?,
+            "driver_version": self.gpu.driver_version()?,
+            "runtime_version": self.gpu.driver_version()?,
+            "attributes": self.gpu.attributes()?,
+        })))
+    }
+
     fn uses_host_cores(&self) -> bool {
         false
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use warpwright_jail::Requirement;
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Tier};
 
 use crate::admission::degenerate::Degenerate;
 use crate::device::facts::Device;
@@ -40,6 +40,9 @@ pub struct JudgeConfig {
     pub python: PathBuf,
     /// Cache folder for builds, compiled baselines and calibrations.
     pub cache: PathBuf,
+    /// The tier in which candidates are judged; `None` for the device tier where it is possible, and the host
+    /// tier elsewhere.
+    pub tier: Option<Tier>,
     /// Length of a timed window; `None` for the device's default. Only for measuring the accuracy of
     /// shorter windows.
     pub window: Option<Duration>,

@@ -30,7 +30,7 @@ pub(crate) struct Machine {
     pub(crate) health: Health,
     isolation: JailIsolation,
     /// Name and version of the compiler of kernels.
-    compiler: String,
+    pub(crate) compiler: String,
     /// Why the device cannot be used any more.
     lost: OnceLock<String>,
     /// The fastest empty windows.

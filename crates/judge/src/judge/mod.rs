@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use warpwright_build::{BuildError, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
-use warpwright_record::verdict::Isolation;
+use warpwright_record::verdict::{Isolation, Tier};
 use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
@@ -21,10 +21,11 @@ use crate::device::device_arbiter::{Neighbour, Used};
 use crate::device::facts::DeviceFacts;
 use crate::error::JudgeError;
 use crate::process::forks::HowStarted;
+use crate::process::host::PlanTools;
 use crate::process::memory::{Memory, Work};
 use crate::process::oracle::LoadedOracle;
 use crate::process::role::Role;
-use crate::process::{arena_allocator, embedded};
+use crate::process::{arena_allocator, embedded, recorder_library, replayer};
 use crate::session::{Begun, TaskSession};
 use crate::timing::calibrate::Calibration;
 
@@ -65,7 +66,10 @@ impl LocalJudge {
             arena_allocator::library(&jail, &toolchain, &*unopened, &embedded, &config.cache)?;
         let device = unopened.open()?;
         let machine = Machine::new(config, device, isolation, &toolchain.describe());
-        let processes = Processes::new(&machine, jail, toolchain, (embedded.python, library))?;
+        let cache = &machine.config.cache;
+        let plans = plan_tools(&machine, &jail, &toolchain, &embedded, cache)?;
+        let files = (embedded.python, library);
+        let processes = Processes::new(&machine, jail, toolchain, files, plans)?;
         Ok(Self { processes, machine })
     }
 
@@ -135,6 +139,43 @@ impl LocalJudge {
     /// The device's ceilings (bandwidth, launch time). Measures them if they are unknown or `again` is true.
     pub fn calibrate(&self, again: bool) -> Result<Calibration, JudgeError> {
         self.processes.calibrate(&self.machine, again)
+    }
+}
+
+/// What the device tier needs, or why there is none.
+///
+/// # Errors
+/// [`JudgeError::Setup`] if it is required and something is missing.
+fn plan_tools(
+    machine: &Machine,
+    jail: &Jail,
+    toolchain: &Toolchain,
+    embedded: &embedded::Embedded,
+    cache: &Path,
+) -> Result<Result<PlanTools, String>, JudgeError> {
+    let wanted = machine.config.tier;
+    if wanted == Some(Tier::Host) {
+        return Ok(Err("only the host tier is allowed".to_owned()));
+    }
+    let Some(answers) = machine.device.answers()? else {
+        if wanted == Some(Tier::Device) {
+            let hint = "leave `--require-tier` out, or use a GPU";
+            return Err(JudgeError::lacks("the cpu device has no device tier", hint));
+        }
+        return Ok(Err("the cpu device has no device tier".to_owned()));
+    };
+    let made = || {
+        let replayer = replayer::find()?;
+        let recorder = recorder_library::library(jail, toolchain, embedded, cache)?;
+        // Jails mount folders, not links.
+        let cublas = toolchain.nvcc.as_ref().and_then(|cuda| cuda.cublas.as_ref());
+        let cublas = cublas.and_then(|path| fs_err::canonicalize(path).ok());
+        Ok(PlanTools { recorder, replayer, cublas, answers })
+    };
+    match made() {
+        Ok(tools) => Ok(Ok(tools)),
+        Err(error) if wanted == Some(Tier::Device) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
     }
 }
 

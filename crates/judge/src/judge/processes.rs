@@ -16,8 +16,9 @@ use crate::device::facts::host_facts;
 use crate::error::JudgeError;
 use crate::process::baseline::{BaselineProcess, EarlyBaseline, Starting};
 use crate::process::forks::Forks;
-use crate::process::host::Host;
+use crate::process::host::{Host, PlanTools};
 use crate::process::memory::{Memory, Work};
+use crate::process::replayer_pool::ReplayerPool;
 use crate::process::runner_pool::{Means, RunnerPool};
 use crate::process::slots::Slots;
 use crate::process::worker_reuse::Reuse;
@@ -31,6 +32,8 @@ pub(crate) struct Processes {
     pub(crate) host: Arc<Host>,
     pub(crate) builder: Builder,
     pub(crate) runner_pool: RunnerPool,
+    /// The replayers, where there is a device tier.
+    pub(crate) replayer_pool: Option<ReplayerPool>,
     /// Memory of candidates on the cpu device that are gone.
     kept: KeptArenas,
     pub(crate) reuse: Reuse,
@@ -39,12 +42,14 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// Those of a machine; none is started. `package` is the folder of the Python package, `library` the
-    /// library by which processes allocate arenas.
+    /// library by which processes allocate arenas; `plans` what the device tier needs, or why
+    /// there is none.
     pub(crate) fn new(
         machine: &Machine,
         jail: Arc<Jail>,
         toolchain: Toolchain,
         (package, library): (PathBuf, PathBuf),
+        plans: Result<PlanTools, String>,
     ) -> Result<Self, JudgeError> {
         let config = &machine.config;
         let cache = config.cache.join("build");
@@ -58,6 +63,7 @@ impl Processes {
             device: Arc::clone(&machine.device),
             workers: Arc::default(),
             forks: Forks::default(),
+            plans,
             memory_bytes: host_facts().memory_bytes / 4 * 3,
         });
         let memory = Memory::all(machine.device.facts(), Work::Judging);
@@ -68,10 +74,16 @@ impl Processes {
             apart: memory.apart(),
             cache: config.cache.clone(),
         });
+        let replayer_pool = host
+            .plans
+            .as_ref()
+            .ok()
+            .map(|_| ReplayerPool::new(Arc::clone(&host), Arc::clone(&machine.arbiter), cache));
         Ok(Self {
             host,
             builder,
             runner_pool,
+            replayer_pool,
             kept: KeptArenas::new(host_facts().memory_bytes / KEPT),
             reuse: Reuse::default(),
             builds: Slots::new(std::thread::available_parallelism().map_or(1, NonZero::get)),

@@ -54,6 +54,9 @@ const PACKAGE: &[(&str, &str)] = package![
     "ties.py",
     "truth.py",
     "unsaved.py",
+    "stub_runtime.py",
+    "shadow.py",
+    "recorder.py",
     "widening.py",
 ];
 
@@ -62,6 +65,35 @@ const NATIVE: &[(&str, &str)] = &[
     ("arena.h", include_str!("../../native/arena.h")),
     ("arena_cpu.cpp", include_str!("../../native/arena_cpu.cpp")),
     ("arena_cuda.cpp", include_str!("../../native/arena_cuda.cpp")),
+    ("recorder.h", include_str!("../../native/recorder.h")),
+    ("recorder_blas.cpp", include_str!("../../native/recorder_blas.cpp")),
+    ("recorder_device.cpp", include_str!("../../native/recorder_device.cpp")),
+    ("recorder_exports.map", include_str!("../../native/recorder_exports.map")),
+    ("recorder_launch.cpp", include_str!("../../native/recorder_launch.cpp")),
+    ("recorder_memory.cpp", include_str!("../../native/recorder_memory.cpp")),
+    ("recorder_modules.cpp", include_str!("../../native/recorder_modules.cpp")),
+    ("recorder_session.cpp", include_str!("../../native/recorder_session.cpp")),
+    ("recorder_streams.cpp", include_str!("../../native/recorder_streams.cpp")),
+    ("recorder_tensormap.cpp", include_str!("../../native/recorder_tensormap.cpp")),
+    ("recorder_timeline.cpp", include_str!("../../native/recorder_timeline.cpp")),
+    ("recorder_timeline.h", include_str!("../../native/recorder_timeline.h")),
+    ("recorder_transfer.cpp", include_str!("../../native/recorder_transfer.cpp")),
+    ("recorder_write.cpp", include_str!("../../native/recorder_write.cpp")),
+];
+
+/// Those of [`NATIVE`] that become the library of recorders.
+pub(crate) const RECORDER: &[&str] = &[
+    "recorder_blas.cpp",
+    "recorder_device.cpp",
+    "recorder_launch.cpp",
+    "recorder_memory.cpp",
+    "recorder_modules.cpp",
+    "recorder_session.cpp",
+    "recorder_streams.cpp",
+    "recorder_tensormap.cpp",
+    "recorder_timeline.cpp",
+    "recorder_transfer.cpp",
+    "recorder_write.cpp",
 ];
 
 /// Where the embedded files lie on disk.

@@ -129,6 +129,12 @@ fn cuda_code(message: &str) -> Option<i32> {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse().ok();
     }
+    if let Some((_, rest)) = message.split_once("CUDA error ") {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        if let Ok(code) = digits.parse() {
+            return Some(code);
+        }
+    }
     if !message.contains("CUDA error") && !message.contains("cudaError") {
         return None;
     }
@@ -196,6 +202,11 @@ mod tests {
                 Some(700),
             ),
             ("LaunchError: launcher f returned error 701", FailureClass::OutOfResources, Some(701)),
+            (
+                "launch f: CUDA error 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
+                FailureClass::IllegalAddress,
+                Some(700),
+            ),
             ("LaunchError: launcher f returned error 9", FailureClass::Launch, Some(9)),
             ("ForbiddenCall: torch operator aten::mm", FailureClass::ForbiddenCall, None),
             ("ValueError: no", FailureClass::Exception, None),

@@ -21,11 +21,12 @@ const READY_PATIENCE: Duration = Duration::from_mins(2);
 const STARTS: u32 = 2;
 
 /// The fork servers of one judge, one per role.
-pub(crate) struct Forks([ForkServerClient; 3]);
+pub(crate) struct Forks([ForkServerClient; 4]);
 
 impl Default for Forks {
     fn default() -> Self {
-        Self([Role::Oracle, Role::Baseline, Role::Runner].map(ForkServerClient::of))
+        let roles = [Role::Oracle, Role::Baseline, Role::Runner, Role::Recorder];
+        Self(roles.map(ForkServerClient::of))
     }
 }
 

@@ -6,8 +6,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpwright_jail::{ForkServer, Jail, Limits, Spec, Warm};
 
 use crate::device::backend::DeviceBackend;
+use crate::error::JudgeError;
 use crate::process::forks::Forks;
 use crate::process::role::Role;
+
+/// What records and replays launch plans.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanTools {
+    pub(crate) recorder: RecorderLibrary,
+    /// The program `warpwright-replayer`.
+    pub(crate) replayer: PathBuf,
+    /// NVIDIA's cuBLAS, if it is installed.
+    pub(crate) cublas: Option<PathBuf>,
+    /// What the device answers to a recorder's questions.
+    pub(crate) answers: serde_json::Value,
+}
+
+/// The library that stands for CUDA in a recorder.
+#[derive(Clone, Debug)]
+pub(crate) struct RecorderLibrary {
+    pub(crate) library: PathBuf,
+    /// Its folder.
+    pub(crate) folder: PathBuf,
+    /// What makes the loader find it before CUDA's.
+    pub(crate) env: Vec<(String, String)>,
+}
 
 /// State that every process of this judge needs.
 pub(crate) struct Host {
@@ -20,6 +43,8 @@ pub(crate) struct Host {
     pub(crate) workers: Arc<Workers>,
     /// The parents of processes that are forks.
     pub(crate) forks: Forks,
+    /// What the device tier needs, or why there is none.
+    pub(crate) plans: Result<PlanTools, String>,
     /// Host memory that a process may use unless it is granted another bound, in bytes.
     pub(crate) memory_bytes: u64,
 }
@@ -28,7 +53,11 @@ impl Host {
     /// A module of the package in a jail of its own, alone or under a program that starts Python:
     /// what is the same for all. A process on a GPU sees that one only, as its first.
     pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {
-        let device = self.device.torch_name();
+        self.device.equip(self.python_module(name, under, self.device.torch_name()))
+    }
+
+    /// The same without the device, of which it is told the name.
+    fn python_module(&self, name: &str, under: Option<(&Path, &[String])>, device: &str) -> Spec {
         let mut spec = match under {
             Some((program, arguments)) => Spec::new(program)
                 .args(arguments.iter().map(String::as_str))
@@ -44,7 +73,46 @@ impl Host {
             .with_system()
             .with_python(&self.python)
             .read_only(&self.package);
-        self.device.equip(spec)
+        spec
+    }
+
+    /// The program of a role, with what it needs to start.
+    pub(crate) fn program(&self, role: Role) -> Result<Spec, JudgeError> {
+        match role {
+            Role::Oracle | Role::Baseline | Role::Runner => {
+                let spec = self.module(role.name(), None);
+                Ok(spec
+                    .args(["--library", &self.library.to_string_lossy()])
+                    .read_only(&self.library))
+            }
+            Role::Recorder => {
+                let plans = self.plans()?;
+                let library = plans.recorder.library.to_string_lossy().into_owned();
+                // It sees no GPU, and is made to believe in one.
+                let spec = self.python_module(role.name(), None, "cuda:0");
+                let spec = spec.args(["--library", &library]);
+                let spec = plans.recorder.env.iter().fold(spec, |spec, (k, v)| spec.env(k, v));
+                Ok(spec.read_only(&plans.recorder.folder))
+            }
+            Role::Replayer => {
+                let plans = self.plans()?;
+                let mut spec = Spec::new(&plans.replayer)
+                    .label(role.name())
+                    .args(["--device", "0"])
+                    .with_system()
+                    .read_only(&plans.replayer);
+                if let Some(cublas) = &plans.cublas {
+                    spec = spec.args(["--cublas", &cublas.to_string_lossy()]);
+                    spec = cublas.parent().into_iter().fold(spec, Spec::read_only);
+                }
+                Ok(self.device.equip(spec))
+            }
+        }
+    }
+
+    fn plans(&self) -> Result<&PlanTools, JudgeError> {
+        let plans = self.plans.as_ref();
+        plans.map_err(|why| JudgeError::infrastructure("start a process", why.clone()))
     }
 
     /// Starts a fork server for a role, and does not wait until it has imported what it must.
@@ -53,7 +121,10 @@ impl Host {
             self.jail.fork_library().ok_or("there is no library for it beside the program")?;
         let library = library.to_string_lossy().into_owned();
         // Libraries read the environment when they are loaded: it is that of the processes to come.
-        let mut env = self.module(role.name(), None).env;
+        let mut env = match role {
+            Role::Recorder => self.program(role).map_err(|error| error.to_string())?.env,
+            _ => self.module(role.name(), None).env,
+        };
         let own = role.environment(self.device.uses_host_cores()).iter();
         env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         // Numpy's linear algebra would start threads, of which a fork has none.

@@ -3,6 +3,7 @@
 
 pub(crate) mod arena_allocator;
 pub(crate) mod baseline;
+pub(crate) mod candidate;
 pub(crate) mod channel;
 pub(crate) mod embedded;
 pub(crate) mod failure;
@@ -11,6 +12,10 @@ pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
 pub(crate) mod played;
+pub(crate) mod recorder;
+pub(crate) mod recorder_library;
+pub(crate) mod replayer;
+pub(crate) mod replayer_pool;
 pub(crate) mod role;
 pub(crate) mod runner;
 pub(crate) mod runner_dirs;

@@ -12,7 +12,7 @@ use crate::process::failure::{Stumble, Trouble};
 use crate::process::wire::Value;
 
 /// Places of the results at which a window ends with a look on a GPU, inside the clock.
-const SAMPLES: usize = 256;
+pub(super) const SAMPLES: usize = 256;
 
 /// A window that was played: where its inputs lie, what it gave, and what was seen of it when the
 /// clock stopped. Everything of the candidate on the host has been frozen since.

@@ -2,12 +2,14 @@
 
 use crate::device::device_arbiter::Purpose;
 
-/// Role of a process.
+/// Role of a process. Those before [`Self::Replayer`] are forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Oracle,
     Baseline,
     Runner,
+    Recorder,
+    Replayer,
 }
 
 impl Role {
@@ -16,6 +18,8 @@ impl Role {
             Self::Oracle => "oracle",
             Self::Baseline => "baseline",
             Self::Runner => "runner",
+            Self::Recorder => "recorder",
+            Self::Replayer => "replayer",
         }
     }
 
@@ -37,7 +41,7 @@ impl Role {
             (Self::Baseline, true) => {
                 &[("TORCHINDUCTOR_COMPILE_THREADS", "1"), ("TORCHINDUCTOR_VEC_ISA_OK", "1")]
             }
-            (Self::Oracle | Self::Runner, _) => &[],
+            (Self::Oracle | Self::Runner | Self::Recorder | Self::Replayer, _) => &[],
         }
     }
 
@@ -46,7 +50,8 @@ impl Role {
         match self {
             Self::Oracle => Purpose::Reference,
             Self::Baseline => Purpose::Baselines,
-            Self::Runner => Purpose::Start,
+            Self::Runner | Self::Replayer => Purpose::Start,
+            Self::Recorder => Purpose::Host,
         }
     }
 }

@@ -1,14 +1,11 @@
 //! A runner: the process that holds a candidate. The judge trusts nothing that it says.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use serde_json::{Value as Json, json};
 use warpwright_jail::Outcome;
 use warpwright_record::inputs::InputFamily;
@@ -16,9 +13,10 @@ use warpwright_record::inputs::InputFamily;
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
 use crate::check::named::{Named, Results};
-use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone};
+use crate::device::arena::{Arena, Poison, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
+use crate::process::candidate::{LoadedCandidate, WindowState, moves, too_large};
 use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble};
 use crate::process::oracle::Oracle;
@@ -40,23 +38,9 @@ pub(crate) struct Runner {
     // Ends before its folder is removed.
     worker: Worker,
     dir: RunnerDir,
-    pub(crate) arena: Arc<Arena>,
-    pub(crate) layout: Layout,
+    state: WindowState,
     /// Longest any one request may take.
-    pub(crate) patience: Duration,
-    /// The window so far that took the least per call, and how many calls it had.
-    pub(crate) shortest: Option<(Duration, usize)>,
-    spent: Spent,
-    random: StdRng,
-}
-
-/// Time of a candidate's windows, including those that do not count.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
-    /// Making inputs, and poisoning the memory of results.
-    pub(crate) inputs: Duration,
-    /// From "go" to the fingerprint.
-    pub(crate) windows: Duration,
+    patience: Duration,
 }
 
 /// A runner that has ended.
@@ -97,18 +81,9 @@ impl Runner {
         Ok(Self {
             worker,
             dir: runner_dir,
-            arena,
-            layout,
+            state: WindowState::new(arena, layout, random),
             patience,
-            shortest: None,
-            spent: Spent::default(),
-            random,
         })
-    }
-
-    /// What its windows took, and what was made for them.
-    pub(crate) fn spent(&self) -> Spent {
-        self.spent
     }
 
     fn ask<T: serde::de::DeserializeOwned>(
@@ -124,12 +99,12 @@ impl Runner {
     /// poisons what the candidate before it may have left. Memory for results is poisoned again
     /// before each window; inputs are overwritten.
     pub(crate) fn begin(&mut self, cores: &[usize]) -> Result<(), Trouble> {
-        match &*self.arena {
+        match &*self.state.arena {
             Arena::Cuda(arena) => arena.poison(0, arena.len() / 4 * 4, Poison::NAN)?,
             // Whatever a former candidate left in the file was overwritten before this one got it, and
             // what is not touched costs nothing.
             Arena::Host(arena) => {
-                let weights = self.layout.weights;
+                let weights = self.state.layout.weights;
                 arena.poison(weights.offset, weights.bytes, Poison::NAN)?;
             }
         }
@@ -142,8 +117,8 @@ impl Runner {
     /// Copies tensors from the oracle's arena to where the runner takes them from.
     fn bring(&self, oracle: &Oracle, tensors: &mut [Place]) -> Result<(), Trouble> {
         let from = tensors.to_vec();
-        place_all(tensors, self.layout.passage().offset);
-        Ok(self.arena.copy_all(&oracle.arena, &moves(&from, tensors))?)
+        place_all(tensors, self.state.layout.passage().offset);
+        Ok(self.state.arena.copy_all(&oracle.arena, &moves(&from, tensors))?)
     }
 
     /// Loads `model_new.py` and the artifact.
@@ -163,7 +138,7 @@ impl Runner {
             "init": init,
             "profile": profile,
             "mode": mode,
-            "zone": zone_json(self.layout.weights),
+            "zone": zone_json(self.state.layout.weights),
         });
         self.ask::<Json>("load", &request)?;
         Ok(())
@@ -182,14 +157,14 @@ impl Runner {
     /// Has a variant called once on inputs of its own, and takes no notice of what it gives: what it
     /// makes lazily, it makes now.
     pub(crate) fn warm(&mut self, oracle: &mut Oracle, variant: &str) -> Result<(), Trouble> {
-        let draw = Draw::fresh(InputFamily::Own, &mut self.random);
+        let draw = Draw::fresh(InputFamily::Own, &mut self.state.random);
         let set = oracle.inputs(&[draw], 0)?.sets.pop();
         let mut inputs = set.ok_or_else(too_large)?;
-        if inputs.padded_bytes() > self.layout.passage().bytes {
+        if inputs.padded_bytes() > self.state.layout.passage().bytes {
             return Err(too_large().into());
         }
         self.bring(oracle, &mut inputs.tensors)?;
-        let zone = zone_json(self.layout.first);
+        let zone = zone_json(self.state.layout.first);
         let request = json!({"do": "warm", "variant": variant, "inputs": inputs, "zone": zone});
         self.ask::<Json>("forward", &request)?;
         Ok(())
@@ -201,41 +176,60 @@ impl Runner {
         Ok(())
     }
 
-    /// Forgets a variant.
-    pub(crate) fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {
-        self.ask::<Json>("forward", &json!({"do": "drop", "variant": variant}))?;
-        Ok(())
+    /// Stops everything of the candidate on the host until something is asked of it.
+    pub(crate) fn freeze(&mut self) -> Result<(), Trouble> {
+        self.worker
+            .freeze()
+            .map_err(|answer| Trouble::Candidate(Stumble { during: "load", answer }))
     }
 
-    /// Plays one window of one call per draw.
-    ///
+    /// Ends the process, which may be `gone` already.
+    pub(crate) fn end(self, gone: bool) -> Ended {
+        let Self { worker, state: WindowState { arena, .. }, .. } = self;
+        let (outcome, tail) = if gone { worker.end() } else { worker.kill() };
+        if let Arena::Cuda(arena) = &*arena {
+            arena.drop_inputs();
+        }
+        // The jail tells how it ended once nothing in it is left; otherwise something may be, and
+        // have the memory mapped.
+        let arena = outcome.is_some().then_some(arena);
+        Ended { outcome: outcome.filter(|_| gone), tail, arena }
+    }
+}
+
+impl LoadedCandidate for Runner {
+    fn window_state(&self) -> &WindowState {
+        &self.state
+    }
+
     /// The judge tells the runner where inputs and results will lie while neither exists. It freezes the
     /// runner, makes the inputs and poisons the results. "Go" brings the order, and a secret
     /// that the answer must have. The answer names the results of all calls, and before anything else
     /// is done with it the runner is frozen again.
-    pub(crate) fn play(
+    fn play(
         &mut self,
         oracle: &mut Oracle,
         variant: &str,
         draws: &[Draw],
     ) -> Result<Played, Trouble> {
-        let zone = self.layout.window(draws.len() as u64, &mut self.random);
-        let slots = self.layout.slots(draws.len() as u64, &mut self.random);
-        let poison =
-            if self.random.random() { Poison::NAN } else { Poison::number(&mut self.random) };
+        let zone = self.state.layout.window(draws.len() as u64, &mut self.state.random);
+        let slots = self.state.layout.slots(draws.len() as u64, &mut self.state.random);
+        let poison = self.state.poison();
         let foreseen = foresee(&oracle.opened.sizes.inputs, &slots);
         let stage = json!({"do": "stage", "sets": foreseen, "zone": zone_json(zone)});
         self.ask::<Json>("forward", &stage)?;
         let stopped = |answer| Trouble::Candidate(Stumble { during: "forward", answer });
         self.worker.freeze().map_err(stopped)?;
         let staging = Instant::now();
-        let lent = match &*self.arena {
-            Arena::Cuda(arena) => Some(arena.renew_inputs(self.layout.spread(draws.len() as u64))?),
+        let lent = match &*self.state.arena {
+            Arena::Cuda(arena) => {
+                Some(arena.renew_inputs(self.state.layout.spread(draws.len() as u64))?)
+            }
             Arena::Host(_) => None,
         };
-        let sets = self.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
-        self.spent.inputs += staging.elapsed();
-        let order = self.shuffled(sets.len());
+        let sets = self.state.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
+        self.state.spent.inputs += staging.elapsed();
+        let order = self.state.shuffled(sets.len());
         // Numbers among the inputs differ from draw to draw.
         let others: Vec<(usize, &Value)> =
             sets.iter().enumerate().filter(|(i, set)| foreseen.get(*i) != Some(*set)).collect();
@@ -244,15 +238,15 @@ impl Runner {
             "do": "go", "which": variant, "order": order, "sets": others, "apart_bytes": bytes,
         });
         let lent = lent.as_ref().map(|(fd, _)| fd.as_fd());
-        let (arena, random) = (Arc::clone(&self.arena), &mut self.random);
+        let (arena, random) = (Arc::clone(&self.state.arena), &mut self.state.random);
         let calls = order.len();
         let (elapsed, answer) = self
             .worker
             .window((&go, lent), self.patience, |reply| look(reply, calls, zone, &arena, random));
-        self.spent.windows += elapsed;
+        self.state.spent.windows += elapsed;
         let answered = answer.map_err(stopped)?;
         // What it has left running there would slow baselines and empty windows, which come next.
-        if let Arena::Cuda(arena) = &*self.arena
+        if let Arena::Cuda(arena) = &*self.state.arena
             && !arena.device().await_idle()?
         {
             return Err(stopped(NoAnswer::LeftRunning));
@@ -264,117 +258,22 @@ impl Runner {
             let named = named.map_err(|e| NoAnswer::Malformed(e.to_string()));
             let results = named.and_then(|named: Named| Results::of(named, calls));
             let results = results.map_err(stopped)?;
-            let samples = results.samples(zone, FROZEN_SAMPLES, &mut self.random);
-            let seen = self.arena.samples(&offsets(&samples))?;
+            let samples = results.samples(zone, FROZEN_SAMPLES, &mut self.state.random);
+            let seen = self.state.arena.samples(&offsets(&samples))?;
             (results, samples, seen)
         };
-        let each = |(elapsed, calls): (Duration, usize)| elapsed.as_secs_f64() / calls as f64;
-        let this = (elapsed, calls);
-        if calls > 0 && self.shortest.is_none_or(|least| each(this) < each(least)) {
-            self.shortest = Some(this);
-        }
+        self.state.count(elapsed, calls);
         Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
     }
 
-    fn shuffled(&mut self, calls: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..calls).collect();
-        order.shuffle(&mut self.random);
-        order
+    fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {
+        self.ask::<Json>("forward", &json!({"do": "drop", "variant": variant}))?;
+        Ok(())
     }
 
-    /// Brings fresh inputs, while a second thread poisons the zone of the results.
-    fn fill(
-        &mut self,
-        oracle: &mut Oracle,
-        draws: &[Draw],
-        slots: &[Zone],
-        (zone, poison, lent): (Zone, Poison, Option<&(OwnedFd, u64)>),
-    ) -> Result<Vec<Value>, Trouble> {
-        let arena = Arc::clone(&self.arena);
-        std::thread::scope(|scope| {
-            let poisoning = scope.spawn(|| arena.poison(zone.offset, zone.bytes, poison));
-            // Each set in a slot of its own.
-            let placed = match lent {
-                Some(lent) => stage_there(oracle, draws, slots, (lent, self.layout.inputs.offset)),
-                None => self.stage_from(oracle, draws, slots),
-            };
-            joined(poisoning)?;
-            placed
-        })
-    }
-
-    /// Has the oracle make as many sets at a time as half of its arena holds, and brings each to its
-    /// slot: one half is filled while the other is copied, which takes about as long.
-    fn stage_from(
-        &self,
-        oracle: &mut Oracle,
-        draws: &[Draw],
-        slots: &[Zone],
-    ) -> Result<Vec<Value>, Trouble> {
-        let mut placed = Vec::with_capacity(draws.len());
-        let all = oracle.sets_at_once();
-        let halved = all > 1 && draws.len() > 1;
-        let at_once = if halved { all / 2 } else { all };
-        let half = at_once as u64 * oracle.opened.sizes.inputs.padded_bytes();
-        let (source, target) = (&Arc::clone(&oracle.arena), &*self.arena);
-        std::thread::scope(|scope| {
-            let mut copying: Option<ScopedJoinHandle<'_, Result<(), ArenaError>>> = None;
-            for (i, (draws, slots)) in draws.chunks(at_once).zip(slots.chunks(at_once)).enumerate()
-            {
-                let offset = if halved && i % 2 == 1 { half } else { 0 };
-                let sets = oracle.inputs(draws, offset)?.sets;
-                if let Some(copying) = copying.take() {
-                    joined(copying)?;
-                }
-                let mut wanted = Vec::new();
-                for (set, slot) in sets.iter().zip(slots) {
-                    let mut here = set.clone();
-                    if place_all(&mut here.tensors, slot.offset) > slot.end() {
-                        return Err(too_large().into());
-                    }
-                    wanted.extend(moves(&set.tensors, &here.tensors));
-                    placed.push(here);
-                }
-                let copy = move || target.copy_all(source, &wanted);
-                if halved {
-                    copying = Some(scope.spawn(copy));
-                } else {
-                    copy()?;
-                }
-            }
-            copying.map_or(Ok(()), joined)?;
-            Ok(placed)
-        })
-    }
-
-    /// Whether the results are still what they were when the clock stopped.
-    pub(crate) fn unchanged(&self, played: &Played) -> Result<bool, JudgeError> {
-        Ok(self.arena.samples(&offsets(&played.samples))? == played.seen)
-    }
-
-    /// Stops everything of the candidate on the host until something is asked of it.
-    pub(crate) fn freeze(&mut self) -> Result<(), Trouble> {
-        self.worker
-            .freeze()
-            .map_err(|answer| Trouble::Candidate(Stumble { during: "load", answer }))
-    }
-
-    /// Its id, as the host sees it: that of the jail's first process.
-    pub(crate) fn pid(&self) -> u32 {
+    // That of the jail's first process.
+    fn pid(&self) -> u32 {
         self.worker.pid()
-    }
-
-    /// Ends the process, which may be `gone` already.
-    pub(crate) fn end(self, gone: bool) -> Ended {
-        let Self { worker, arena, .. } = self;
-        let (outcome, tail) = if gone { worker.end() } else { worker.kill() };
-        if let Arena::Cuda(arena) = &*arena {
-            arena.drop_inputs();
-        }
-        // The jail tells how it ended once nothing in it is left; otherwise something may be, and
-        // have the memory mapped.
-        let arena = outcome.is_some().then_some(arena);
-        Ended { outcome: outcome.filter(|_| gone), tail, arena }
     }
 }
 
@@ -387,44 +286,6 @@ fn foresee(inputs: &Value, slots: &[Zone]) -> Vec<Value> {
         set
     };
     slots.iter().map(one).collect()
-}
-
-/// Has the oracle store each set where it is to lie.
-fn stage_there(
-    oracle: &mut Oracle,
-    draws: &[Draw],
-    slots: &[Zone],
-    (lent, at): (&(OwnedFd, u64), u64),
-) -> Result<Vec<Value>, Trouble> {
-    let offsets: Vec<u64> = slots.iter().map(|slot| slot.offset).collect();
-    let (fd, bytes) = lent;
-    let sets = oracle.provide(draws, &offsets, (fd.as_fd(), at, *bytes))?.sets;
-    let lies_in =
-        |slot: &Zone, at: &Place| at.offset.is_some_and(|offset| slot.contains(offset, at.bytes));
-    let fit = |(set, slot): (&Value, &Zone)| set.tensors.iter().all(|at| lies_in(slot, at));
-    if sets.len() != slots.len() || !sets.iter().zip(slots).all(fit) {
-        return Err(too_large().into());
-    }
-    Ok(sets)
-}
-
-fn too_large() -> JudgeError {
-    JudgeError::infrastructure(
-        "place inputs",
-        "get_inputs returned inputs of another size than before",
-    )
-}
-
-/// From where tensors lie to where they are to lie.
-fn moves(from: &[Place], to: &[Place]) -> Vec<Move> {
-    let at = |place: &Place| place.offset.unwrap_or(0);
-    from.iter().zip(to).map(|(a, b)| Move { to: at(b), from: at(a), bytes: b.bytes }).collect()
-}
-
-/// The result of a thread that works on memory.
-fn joined(thread: ScopedJoinHandle<'_, Result<(), ArenaError>>) -> Result<(), ArenaError> {
-    let died = |_| ArenaError::new("work on memory", "a thread of ours died");
-    thread.join().map_err(died)?
 }
 
 fn zone_json(zone: Zone) -> Json {

@@ -61,9 +61,11 @@ impl Worker {
         grant: &Grant<'_>,
     ) -> Result<Self, JudgeError> {
         let make = || Self::specification(host, role, arena, grant);
-        let (child, ours) = if let Some(forked) =
-            host.forks.of(role).spawn(&|role| host.fork_server(role), &make)?
-        {
+        let forked = match role {
+            Role::Replayer => None,
+            _ => host.forks.of(role).spawn(&|role| host.fork_server(role), &make)?,
+        };
+        let (child, ours) = if let Some(forked) = forked {
             forked
         } else {
             let (spec, ours) = make()?;
@@ -99,11 +101,9 @@ impl Worker {
             ..limits
         };
         let mut spec = host
-            .module(role.name(), None)
+            .program(role)?
             .args(["--channel", &CHANNEL_FD.to_string()])
-            .args(["--library", &host.library.to_string_lossy()])
             .limits(limits)
-            .read_only(&host.library)
             .fd(OwnedFd::from(theirs), CHANNEL_FD);
         for (name, value) in role.environment(host.device.uses_host_cores()) {
             spec = spec.env(*name, *value);
@@ -112,10 +112,12 @@ impl Worker {
             spec = spec
                 .args(["--arena", &ARENA_FD.to_string()])
                 .args(["--arena-bytes", &arena.len().to_string()])
-                .args(["--start-bytes", &START_BYTES.to_string()])
                 .args(["--apart-at", &arena.apart().offset.to_string()])
                 .args(["--apart-bytes", &arena.apart().bytes.to_string()])
                 .fd(arena.lend()?, ARENA_FD);
+            if role != Role::Replayer {
+                spec = spec.args(["--start-bytes", &START_BYTES.to_string()]);
+            }
         }
         for path in &grant.read {
             spec = spec.read_only(path);
@@ -220,6 +222,20 @@ impl Worker {
         self.channel.send(request, deadline)?;
         self.channel.send_descriptor(lent)?;
         channel::decode(&self.channel.receive(deadline)?)
+    }
+
+    /// Asks a process in which candidate code runs, lending it memory with the question.
+    pub(crate) fn ask_with_memory<T: DeserializeOwned>(
+        &mut self,
+        request: &Json,
+        memory: &Arena,
+        deadline: Duration,
+    ) -> Result<T, NoAnswer> {
+        let lent = memory.lend().map_err(|e| NoAnswer::Malformed(e.to_string()))?;
+        let (request, nonce) = with_nonce(request);
+        self.channel.send(&request, deadline)?;
+        self.channel.send_descriptor(lent.as_fd())?;
+        answered(&self.channel.receive(deadline)?, &nonce)
     }
 
     /// Asks a process that takes the device when it computes there; see [`Channel::ask_holding`].

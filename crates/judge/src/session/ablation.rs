@@ -40,7 +40,7 @@ pub(super) fn link_ahead(
     drop(processes.build_at_once(machine, task, candidate, Instrument::EmptyKernels));
 }
 
-const LIBRARIES_ONLY: &str =
+pub(super) const LIBRARIES_ONLY: &str =
     "library calls only: no kernel of the candidate's own takes part in its results";
 
 /// Takes away one thing after the other until the result is wrong.

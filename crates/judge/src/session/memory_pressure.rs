@@ -5,10 +5,11 @@
 //! suffice, the session drops baselines with buffers of their own, then the float64 computation.
 
 use warpwright_build::Artifact;
-use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::Stage;
 
 use super::TaskSession;
+use super::recording::NoPlan;
+use super::stages::Way;
 use crate::check::findings::Findings;
 use crate::error::JudgeError;
 use crate::timing::baseline_set::Terms;
@@ -17,17 +18,17 @@ impl TaskSession<'_> {
     /// Runs the candidate. After each out-of-memory error it releases memory and runs again.
     pub(super) fn run_under_memory_pressure(
         &mut self,
-        candidate: &Candidate,
+        way: Way<'_>,
         artifact: &Artifact,
         stage: Stage,
         found: &mut Findings,
-    ) -> Result<(), JudgeError> {
+    ) -> Result<Option<NoPlan>, JudgeError> {
         let before = found.clone();
         loop {
             if let Some(baselines) = self.baselines.as_mut().filter(|_| self.short) {
                 baselines.process.spare(&self.task.name)?;
             }
-            match self.run(candidate, artifact, stage, found) {
+            match self.run(way, artifact, stage, found) {
                 Err(JudgeError::Memory { .. })
                     if self.memory.is_all() && self.release_memory()? =>
                 {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
@@ -26,6 +27,7 @@ use crate::judge::processes::{Processes, Shared};
 use crate::process::baseline::{BaselineProcess, EarlyBaseline};
 use crate::process::memory::Memory;
 use crate::process::oracle::Oracle;
+use crate::process::recorder::GivenWeights;
 use crate::profiling::Subject;
 use crate::session::verdict::{Known, built, verdict};
 use crate::timing::baseline_set::{Baselines, Right, Terms};
@@ -34,11 +36,15 @@ use crate::timing::plan::Plan;
 mod ablation;
 mod answers;
 mod begun;
+mod device_tier;
 mod examining;
+mod host_tier;
+mod libraries;
 mod memory_pressure;
 mod opening;
 pub(crate) mod pool;
 mod queue;
+mod recording;
 pub(crate) mod self_calibration;
 pub(crate) mod single_flight;
 mod stages;
@@ -66,6 +72,8 @@ pub struct TaskSession<'j> {
     baselines: Option<Baselines>,
     /// Time that opening the session and its baselines took.
     cost: Duration,
+    /// Weights on the host, for recorders, by name.
+    recorded_weights: Vec<(&'static str, Arc<GivenWeights>)>,
     /// How long the last candidate that went as far as this had the device.
     usual: BTreeMap<Stage, Duration>,
 }
@@ -153,8 +161,7 @@ impl<'j> TaskSession<'j> {
             // Before anything of the candidate runs: nothing it leaves behind slows these.
             found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
         }
-        self.run_under_memory_pressure(candidate, artifact, stage, &mut found)?;
-        self.ablate(candidate, artifact, &mut found)?;
+        self.run_in_a_tier(candidate, artifact, stage, &mut found)?;
         let known = self.known();
         Ok(verdict(self.machine, &self.task, &known, candidate, Some(artifact), (stage, found)))
     }

@@ -137,6 +137,7 @@ fn open_within<'j>(
         baselines: None,
         cost: cost + started.elapsed(),
         usual: BTreeMap::new(),
+        recorded_weights: Vec::new(),
     })
 }
 

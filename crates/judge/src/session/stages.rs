@@ -1,93 +1,88 @@
-//! The stages that a candidate which was built passes through: verified, measured, and run once more without
-//! its kernels.
+//! The stages that a candidate which was built passes through, in either tier: verified, measured, and, in the
+//! host tier, run once more without its kernels.
 
 use std::time::{Duration, Instant};
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::inputs::InputFamily;
-use warpwright_record::verdict::{FailureClass, Provenance, Stage};
+use warpwright_record::verdict::{FailureClass, Provenance, Stage, Tier};
 
+use super::recording::{NoPlan, Plans};
 use super::{TaskSession, ablation};
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::verify::look;
 use crate::device::device_arbiter::{Held, Purpose};
 use crate::error::JudgeError;
-use crate::process::channel::NoAnswer;
-use crate::process::failure::{Stumble, Trouble, classify, finding};
-use crate::process::oracle::{Oracle, mode_name, profile_name};
-use crate::process::runner::{Ended, Runner};
+use crate::process::candidate::LoadedCandidate;
+use crate::process::failure::{Trouble, failure};
+use crate::process::oracle::Oracle;
 use crate::timing::measurement::Measurement;
 
+/// How a candidate is run.
+#[derive(Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// In a runner.
+    HostCode(&'a Candidate),
+    /// In a replayer.
+    Plans(&'a Plans),
+}
+
 impl<'j> TaskSession<'j> {
-    /// Runs the candidate in its process and cleans up after it, whatever it does.
-    pub(super) fn run(
+    /// Longest that one request to a candidate may take.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0))
+    }
+
+    /// Runs the candidate in the tier that is allowed and possible, and finds out what computed its results.
+    pub(super) fn run_in_a_tier(
         &mut self,
         candidate: &Candidate,
         artifact: &Artifact,
         stage: Stage,
         found: &mut Findings,
     ) -> Result<(), JudgeError> {
-        let started = Instant::now();
-        let patience =
-            Duration::from_secs_f64((10.0 + 300.0 * self.oracle.opened.forward_seconds).min(300.0));
-        let random = StdRng::seed_from_u64(self.random.random());
-        let (machine, processes) = (self.machine, self.processes);
-        let (layout, dir) = (self.layout, artifact.dir.as_path());
-        let timed = stage == Stage::Measured;
-        // Its memory is made ready while its process starts, if that has still to be waited for.
-        let (arena, spare) = std::thread::scope(|scope| {
-            let arena =
-                scope.spawn(|| processes.runner_arena(machine, &self.task, (layout.len(), timed)));
-            let spare = processes.runner_pool.take();
-            let died = |_| JudgeError::infrastructure("allocate the arena", "the thread panicked");
-            (arena.join().map_err(died).and_then(|made| made), spare)
-        });
-        let (arena, spare) = (arena?, spare?);
-        let mut runner =
-            Runner::adopt(spare, dir, (arena, timed), layout, patience, random, &machine.arbiter)?;
-        found.seconds.start = started.elapsed().as_secs_f64();
-        let waiting = Instant::now();
-        let held = self.hold(stage);
-        found.seconds.wait = waiting.elapsed().as_secs_f64();
-        let holding = Instant::now();
-        let went = self.take_through(&mut runner, candidate, (stage, &held), found);
-        if self.machine.device.candidates_leave_work() {
-            held.untimed();
-        }
-        found.seconds.inputs = runner.spent().inputs.as_secs_f64();
-        found.seconds.windows += runner.spent().windows.as_secs_f64();
-        let ending = Instant::now();
-        // One that is gone needs a moment to be collected; one that answers is killed at once.
-        let gone =
-            matches!(&went, Err(Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. })));
-        let Ended { outcome, tail, arena } = runner.end(gone);
-        self.machine.device.probe()?;
-        drop(held);
-        found.seconds.end = ending.elapsed().as_secs_f64();
-        self.usual.insert(stage, holding.elapsed());
-        if let Some(arena) = arena {
-            processes.reuse(arena);
-        }
-        // On the cpu device the next one's start would have slowed this one.
-        processes.runner_pool.expect();
-        match went {
-            Ok(()) => Ok(()),
-            Err(Trouble::Judge(error)) => Err(error),
-            Err(Trouble::Candidate(stumble)) => {
-                found.integrity.extend(finding(&stumble));
-                found.failure = Some(classify(&stumble, outcome.as_ref(), &tail));
-                Ok(())
+        let wanted = self.machine.config.tier;
+        if wanted != Some(Tier::Host) {
+            match self.run_in_the_device_tier(candidate, artifact, stage, found)? {
+                None => return Ok(()),
+                Some(NoPlan { reason }) if wanted == Some(Tier::Device) => {
+                    let text = format!("the device tier cannot judge it: {reason}");
+                    found.failure = Some(failure(FailureClass::NotRecordable, text));
+                    found.tier = Tier::Device;
+                    return Ok(());
+                }
+                Some(NoPlan { reason }) => {
+                    found.caveats.push(format!("judged in the host tier: {reason}"));
+                }
             }
+        }
+        let way = Way::HostCode(candidate);
+        self.run_under_memory_pressure(way, artifact, stage, found)?;
+        self.ablate(candidate, artifact, found)
+    }
+
+    /// Runs the candidate once.
+    pub(super) fn run(
+        &mut self,
+        way: Way<'_>,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+    ) -> Result<Option<NoPlan>, JudgeError> {
+        match way {
+            Way::HostCode(candidate) => {
+                self.run_with_host_code(candidate, artifact, stage, found).map(|()| None)
+            }
+            Way::Plans(plans) => self.run_as_plans(plans, artifact, stage, found),
         }
     }
 
     /// The device for a candidate: alone on a GPU, where it may leave work behind that lasts as long
     /// as its process; on the cpu device beside others until it is measured.
-    fn hold(&self, stage: Stage) -> Held<'j> {
+    pub(super) fn hold(&self, stage: Stage) -> Held<'j> {
         let (arbiter, usual) = (&self.machine.arbiter, self.usual.get(&stage).copied());
         // On a GPU the next runners are made beside what is not timed. On the cpu device that would
         // take the cores on which this one is checked.
@@ -99,51 +94,47 @@ impl<'j> TaskSession<'j> {
         }
     }
 
-    fn take_through(
+    /// Times a candidate that is to be measured and was verified.
+    pub(super) fn measure_if_verified(
         &mut self,
-        runner: &mut Runner,
-        candidate: &Candidate,
+        loaded: &mut dyn LoadedCandidate,
         (stage, held): (Stage, &Held<'_>),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        let (shared, task) = (self.shared(), self.task.clone());
-        std::thread::scope(|scope| {
-            // What is run last is linked beside what is not timed.
-            if stage == Stage::Measured && shared.machine.device.has_spare_cores() {
-                scope.spawn(move || ablation::link_ahead(shared, &task, candidate));
-            }
-            self.load_and_verify(runner, candidate, found)
-        })?;
-        if stage == Stage::Measured && !found.bad() {
-            let waiting = Instant::now();
-            held.timed();
-            found.seconds.wait += waiting.elapsed().as_secs_f64();
-            let measuring = Instant::now();
-            let went = self.measure(runner, found);
-            found.seconds.measure = measuring.elapsed().as_secs_f64();
-            went?;
+        if stage < Stage::Measured || found.bad() {
+            return Ok(());
         }
-        Ok(())
+        let waiting = Instant::now();
+        held.timed();
+        found.seconds.wait += waiting.elapsed().as_secs_f64();
+        let measuring = Instant::now();
+        let went = self.measure(loaded, found);
+        found.seconds.measure = measuring.elapsed().as_secs_f64();
+        went
     }
 
     /// Times the candidate; its times and speed-ups are in the findings.
-    fn measure(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+    fn measure(
+        &mut self,
+        loaded: &mut dyn LoadedCandidate,
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
         let Some(mut baselines) = self.baselines.take() else {
             let reason = "the baselines are not ready";
             return Err(JudgeError::infrastructure("measure the candidate", reason).into());
         };
-        baselines.process.map_as_candidates(Some(&runner.arena));
+        baselines.process.map_as_candidates(Some(loaded.arena()));
         let mut measurement = Measurement {
             machine: self.machine,
             workers: &self.processes.host.workers,
             task: &self.task.name,
             oracle: &mut self.oracle,
             short: self.short,
-            most_calls: self.layout.calls,
+            most_calls: loaded.most_calls(),
             plan: self.plan,
             random: &mut self.random,
         };
-        let done = measurement.against(&mut baselines, runner, found);
+        let done = measurement.against(&mut baselines, loaded, found);
         baselines.process.map_as_candidates(None);
         let kept = match &done {
             // Where memory was short nothing is lost but the call.
@@ -160,46 +151,35 @@ impl<'j> TaskSession<'j> {
         done
     }
 
-    fn load_and_verify(
+    /// One call with the weights that nothing else is played with, then fresh inputs of several families
+    /// with those that are timed, in windows of as many calls as it happens: nothing tells them from those
+    /// that are timed. Every call is looked at.
+    pub(super) fn verify(
         &mut self,
-        runner: &mut Runner,
-        candidate: &Candidate,
+        loaded: &mut dyn LoadedCandidate,
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        let loading = Instant::now();
-        runner.begin(&self.machine.cores)?;
-        let source = candidate.files().get("model_new.py");
-        let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
-        let settings = (profile_name(self.machine.config.profile), mode_name(self.task.mode));
-        runner.load(&mut self.oracle, &source, settings)?;
-        let (rest, played) = (self.oracle.rest(), self.oracle.played);
-        runner.state(&mut self.oracle, rest)?;
-        found.times.prepare = Some(runner.state(&mut self.oracle, played)?);
-        runner.warm(&mut self.oracle, rest)?;
-        runner.warm(&mut self.oracle, played)?;
-        runner.lock()?;
-        runner.freeze()?;
-        found.seconds.load = loading.elapsed().as_secs_f64();
         let verifying = Instant::now();
-        let went = self.verify(runner, found);
+        let went = self.verify_all(loaded, found);
         found.seconds.verify = verifying.elapsed().as_secs_f64();
         went
     }
 
-    /// One call with the weights that nothing else is played with, then fresh inputs of several families
-    /// with those that are timed, in windows of as many calls as it happens: nothing tells them from those
-    /// that are timed. Every call is looked at.
-    fn verify(&mut self, runner: &mut Runner, found: &mut Findings) -> Result<(), Trouble> {
+    fn verify_all(
+        &mut self,
+        loaded: &mut dyn LoadedCandidate,
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
         let families = self.oracle.families.plan(&mut self.random);
         let (rest, played) = (self.oracle.rest(), self.oracle.played);
         let name = Oracle::told(rest);
-        self.check(runner, (rest, name), (&[InputFamily::Own], false), found)?;
-        runner.drop_variant(rest)?;
+        self.check(loaded, (rest, name), (&[InputFamily::Own], false), found)?;
+        loaded.drop_variant(rest)?;
         let mut left = families.as_slice();
         while !left.is_empty() && !found.bad() {
-            let most = (self.layout.calls as usize).min(left.len());
+            let most = (loaded.most_calls() as usize).min(left.len());
             let (now, later) = left.split_at(self.random.random_range(1..=most));
-            self.check(runner, (played, "fresh inputs"), (now, true), found)?;
+            self.check(loaded, (played, "fresh inputs"), (now, true), found)?;
             left = later;
         }
         Ok(())
@@ -209,14 +189,14 @@ impl<'j> TaskSession<'j> {
     /// compared.
     fn check(
         &mut self,
-        runner: &mut Runner,
+        loaded: &mut dyn LoadedCandidate,
         (variant, name): (&str, &str),
         (families, again): (&[InputFamily], bool),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let draws: Vec<Draw> =
             families.iter().map(|family| Draw::fresh(*family, &mut self.random)).collect();
-        let played = runner.play(&mut self.oracle, variant, &draws)?;
+        let played = loaded.play(&mut self.oracle, variant, &draws)?;
         let profile = self.machine.config.profile;
         let mut void = Vec::new();
         for call in 0..draws.len() {
@@ -225,7 +205,7 @@ impl<'j> TaskSession<'j> {
                 0 => name.to_owned(),
                 i => format!("{name} {i}"),
             };
-            let looked = look(&mut self.oracle, runner, &played, call, question, &name, profile)?;
+            let looked = look(&mut self.oracle, loaded, &played, call, question, &name, profile)?;
             if looked.void {
                 void.push(families[played.order[call]]);
             }
@@ -239,7 +219,7 @@ impl<'j> TaskSession<'j> {
         }
         // Honest programs need not agree on those: others of the same families, and then the task's own.
         let next = if again { void } else { vec![InputFamily::Own; void.len()] };
-        self.check(runner, (variant, name), (&next, false), found)
+        self.check(loaded, (variant, name), (&next, false), found)
     }
 
     /// Finds out what computed the results of a candidate that was verified.
@@ -280,7 +260,8 @@ impl<'j> TaskSession<'j> {
         match self.processes.build_at_once(self.machine, &self.task, candidate, taken)? {
             Outcome::Built(artifact) => {
                 let mut found = Findings::default();
-                self.run_under_memory_pressure(candidate, &artifact, Stage::Verified, &mut found)?;
+                let way = Way::HostCode(candidate);
+                self.run_under_memory_pressure(way, &artifact, Stage::Verified, &mut found)?;
                 Ok(!found.bad())
             }
             // What it launches with cannot be taken away: as if nothing had been.

@@ -6,7 +6,7 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::verdict::{Reward, Speedup, Stage, Tier, Times, VERDICT_VERSION, Verdict};
+use warpwright_record::verdict::{Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
 
 use crate::admission::objection::{self, Objection};
@@ -117,7 +117,7 @@ pub(crate) fn verdict(
     let floor_ms = floor_ms(&fingerprint, known.unavoidable_bytes);
     Verdict {
         version: VERDICT_VERSION,
-        tier: Tier::Host,
+        tier: found.tier,
         task: task.name.clone(),
         candidate: candidate.hash().to_owned(),
         device: machine.config.device.to_string(),

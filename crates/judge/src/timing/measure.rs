@@ -17,10 +17,10 @@ use warpwright_record::verdict::{Speedup, Times};
 use crate::check::families::Draw;
 use crate::error::JudgeError;
 use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::oracle::Oracle;
 use crate::process::played::Played;
-use crate::process::runner::Runner;
 use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
 use crate::timing::plan::Plan;
@@ -145,13 +145,13 @@ pub(crate) fn cycle(calls: usize, staged: usize) -> Vec<usize> {
 /// One window of the candidate on fresh inputs; the draws by slot.
 pub(crate) fn candidate_window(
     oracle: &mut Oracle,
-    runner: &mut Runner,
+    candidate: &mut dyn LoadedCandidate,
     calls: usize,
     random: &mut StdRng,
 ) -> Result<(Played, Vec<Draw>), Trouble> {
     let draws = oracle.families.timed_draws(calls, true, random);
     let weights = oracle.played;
-    let played = runner.play(oracle, weights, &draws)?;
+    let played = candidate.play(oracle, weights, &draws)?;
     Ok((played, draws))
 }
 

@@ -11,10 +11,10 @@ use crate::check::timed_calls::Checks;
 use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::host::Workers;
 use crate::process::oracle::Oracle;
-use crate::process::runner::Runner;
 use crate::timing::baseline_floor;
 use crate::timing::baseline_set::Baselines;
 use crate::timing::measure::{self, Levels, Ready, Rounds, Windows};
@@ -55,13 +55,13 @@ impl Measurement<'_> {
     pub(crate) fn against(
         &mut self,
         baselines: &mut Baselines,
-        runner: &mut Runner,
+        candidate: &mut dyn LoadedCandidate,
         found: &mut Findings,
     ) -> Result<(), Trouble> {
         let Baselines { process, ready, staged, caveats } = baselines;
         found.caveats.extend(caveats.iter().cloned());
         let Chosen { mut calls, mut later, samples, seconds: candidate_seconds } =
-            self.candidate_calls(process, runner)?;
+            self.candidate_calls(process, candidate)?;
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
         let round_seconds = candidate_seconds + baseline_seconds;
         let mut schedule = measure::schedule(&self.plan, round_seconds);
@@ -73,7 +73,7 @@ impl Measurement<'_> {
         };
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
-        let timed = [runner.pid(), process.pid()];
+        let timed = [candidate.pid(), process.pid()];
         let mut watch = self.machine.watch(timed, 1 + ready.len(), self.workers);
         // Rounds at the last look: a round that is taken out later must not bring it again.
         let mut seen = 0;
@@ -82,13 +82,13 @@ impl Measurement<'_> {
             let round = rounds.nothing.len();
             let long = round >= schedule.first();
             let name = self.task;
-            let look = Look { arena: &runner.arena, samples: &samples };
+            let look = Look { arena: candidate.arena(), samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
             for contender in measure::order(ready.len(), self.random) {
                 if contender == 0 {
                     let held = if long { later } else { calls };
                     let seconds =
-                        self.timed_window(process, runner, held, (&mut checks, round), found)?;
+                        self.timed_window(process, candidate, held, (&mut checks, round), found)?;
                     rounds.candidate.push(held, seconds);
                     if !long {
                         let spent = seconds - rounds.nothing[round];
@@ -102,7 +102,7 @@ impl Measurement<'_> {
                 } else {
                     let ready = &ready[contender - 1];
                     let calls = if long { ready.later } else { ready.calls };
-                    let look = Look { arena: &runner.arena, samples: &samples };
+                    let look = Look { arena: candidate.arena(), samples: &samples };
                     let (name, which) = (self.task, (ready.which, calls));
                     let seconds = measure::baseline_window(process, name, which, *staged, look)?;
                     rounds.baselines[contender - 1].1.push(calls, seconds);
@@ -146,7 +146,7 @@ impl Measurement<'_> {
         self.against_physics(found);
         let (end, beside) = (schedule.last(), (&mut *process, &**ready, *staged));
         if !found.bad() && (calls > 1 || later > 1) {
-            single_calls::compare(self, beside, runner, &samples, (&mut checks, end), found)?;
+            single_calls::compare(self, beside, candidate, &samples, (&mut checks, end), found)?;
             if found.bad() {
                 return Ok(());
             }
@@ -168,7 +168,7 @@ impl Measurement<'_> {
     fn candidate_calls(
         &mut self,
         process: &mut BaselineProcess,
-        runner: &mut Runner,
+        candidate: &mut dyn LoadedCandidate,
     ) -> Result<Chosen, Trouble> {
         let most = self.most_calls as usize;
         let (plan, task, oracle) = (&self.plan, self.task, &mut *self.oracle);
@@ -178,14 +178,14 @@ impl Measurement<'_> {
         for _ in 0..windows::TRIES {
             nothing = nothing.min(process.nothing(task, None)?.as_secs_f64());
         }
-        let least = runner.shortest.map_or(0.0, |(window, calls)| {
+        let least = candidate.window_state().shortest.map_or(0.0, |(window, calls)| {
             (window.as_secs_f64() - nothing).max(0.0) / calls as f64
         });
         let first = windows::first_calls(plan, least, self.most_calls);
         let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
             let started = Instant::now();
             let nothing = process.nothing(task, None)?.as_secs_f64();
-            let (played, _) = measure::candidate_window(oracle, runner, calls, random)?;
+            let (played, _) = measure::candidate_window(oracle, candidate, calls, random)?;
             (samples, last) = (played.sampled(), started.elapsed().as_secs_f64());
             Ok((nothing, played.elapsed.as_secs_f64()))
         })?;
@@ -199,18 +199,19 @@ impl Measurement<'_> {
     pub(super) fn timed_window(
         &mut self,
         process: &mut BaselineProcess,
-        runner: &mut Runner,
+        candidate: &mut dyn LoadedCandidate,
         calls: usize,
         (checks, round): (&mut Checks, usize),
         found: &mut Findings,
     ) -> Result<f64, Trouble> {
-        let (played, draws) = measure::candidate_window(self.oracle, runner, calls, self.random)?;
+        let (played, draws) =
+            measure::candidate_window(self.oracle, candidate, calls, self.random)?;
         self.make_way(process)?;
         let profile = self.machine.config.profile;
         checks.look(
             round,
             (&played, &draws),
-            (self.oracle, runner),
+            (self.oracle, candidate),
             (profile, self.random),
             found,
         )?;

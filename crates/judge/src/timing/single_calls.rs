@@ -14,8 +14,8 @@ use super::measurement::Measurement;
 use crate::check::findings::Findings;
 use crate::check::timed_calls::Checks;
 use crate::process::baseline::{BaselineProcess, Look};
+use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
-use crate::process::runner::Runner;
 use crate::timing::measure::{self, Ready};
 use crate::timing::sequential::THRESHOLDS;
 use crate::timing::stats;
@@ -71,7 +71,7 @@ fn pays(speedup: &Speedup) -> bool {
 pub(super) fn compare(
     measurement: &mut Measurement<'_>,
     (process, ready, staged): (&mut BaselineProcess, &[Ready], usize),
-    runner: &mut Runner,
+    loaded: &mut dyn LoadedCandidate,
     samples: &[u64],
     (checks, round): (&mut Checks, usize),
     found: &mut Findings,
@@ -86,17 +86,17 @@ pub(super) fn compare(
     let mut pairs = Vec::with_capacity(PAIRS);
     for _ in 0..PAIRS {
         let (mut candidate, mut baseline) = (0.0, 0.0);
-        let look = Look { arena: &runner.arena, samples };
+        let look = Look { arena: loaded.arena(), samples };
         let nothing = process.nothing(measurement.task, Some(look))?.as_secs_f64();
         for contender in measure::order(1, measurement.random) {
             if contender == 0 {
-                candidate = measurement.timed_window(process, runner, 1, (checks, round), found)?;
+                candidate = measurement.timed_window(process, loaded, 1, (checks, round), found)?;
                 if found.bad() {
                     return Ok(());
                 }
                 measurement.warm_up(process, ready, staged)?;
             } else {
-                let look = Look { arena: &runner.arena, samples };
+                let look = Look { arena: loaded.arena(), samples };
                 let (name, one) = (measurement.task, (best.which, 1));
                 baseline = measure::baseline_window(process, name, one, staged, look)?;
             }

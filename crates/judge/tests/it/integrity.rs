@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::support::shared_judge;
 use warpwright_judge::{Device, LocalJudge, TaskSession};
 use warpwright_record::candidate::Candidate;
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{Stage, Tier, Verdict};
 use warpwright_task::Task;
 
 /// What must come of a candidate.
@@ -24,6 +24,8 @@ struct Entry {
     task: String,
     devices: Vec<String>,
     expected: Expected,
+    /// Whether the plan that the device tier records of it is that of an honest candidate.
+    honest_plan: bool,
     candidate: Candidate,
 }
 
@@ -62,6 +64,7 @@ fn parse(name: &str, text: &str) -> Entry {
         task: line("Task:"),
         devices: line("Devices:").split(',').map(|device| device.trim().to_owned()).collect(),
         expected,
+        honest_plan: text.lines().any(|line| line.trim() == "Device tier: verified"),
         candidate: Candidate::from_files(files),
     }
 }
@@ -85,6 +88,12 @@ fn classes(verdict: &Verdict) -> Vec<String> {
     failure.chain(verdict.integrity.iter().map(|finding| finding.class.clone())).collect()
 }
 
+/// A verdict in a line.
+fn told(entry: &Entry, verdict: &Verdict) -> String {
+    let (tier, reward, caveats) = (verdict.tier, verdict.reward.paper, &verdict.caveats);
+    format!("{}: {tier} tier, {reward} {:?} {caveats:?}", entry.name, classes(verdict))
+}
+
 /// Why a verdict is not what was expected.
 fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<String> {
     let told = format!(
@@ -99,9 +108,14 @@ fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<S
     let paid = verdict.reward.paper >= 1.0 || verdict.reward.bounded >= 0.5;
     let limited = verdict.caveats.iter().any(|caveat| caveat.starts_with("a call alone takes"));
     let wrong = match &entry.expected {
+        Expected::Refused(_) if verdict.tier == Tier::Device && entry.honest_plan => {
+            !verdict.verified
+        }
         Expected::Verified => !verdict.verified || !verdict.integrity.is_empty() || limited,
         Expected::Refused(named) => {
-            let as_named = classes(verdict).iter().any(|class| named.contains(class));
+            // Classes are those of the host tier: in the device tier there is no process to misbehave.
+            let as_named = verdict.tier == Tier::Device
+                || classes(verdict).iter().any(|class| named.contains(class));
             paid || verdict.verified || !named.is_empty() && !as_named
         }
         Expected::NoGain(_) => match (twin, verdict.speedup.best) {
@@ -180,12 +194,15 @@ fn play(device: Device, named: &str, usual: Share) {
     };
     let mut bench = Bench::new(shared_judge(device));
     let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
-    let mut mistakes = Vec::new();
+    let (mut mistakes, mut recorded) = (Vec::new(), 0);
     for entry in share.of(honest.values().filter(here)) {
         let verdict = bench.judged(entry);
+        recorded += usize::from(verdict.tier == Tier::Device);
+        println!("{}", told(entry, &verdict));
         mistakes.extend(mistake(entry, &verdict, None));
         twins.insert(entry.name.clone(), verdict);
     }
+    println!("{recorded} of {} honest candidates were judged in the device tier", twins.len());
     let mut played = 0;
     for entry in share.of(attacks.values().filter(here)) {
         if let Expected::NoGain(twin) = &entry.expected
@@ -195,8 +212,7 @@ fn play(device: Device, named: &str, usual: Share) {
         }
         let verdict = bench.judged(entry);
         played += 1;
-        let (reward, caveats) = (verdict.reward.paper, &verdict.caveats);
-        println!("{}: {reward} {:?} {caveats:?}", entry.name, classes(&verdict));
+        println!("{}", told(entry, &verdict));
         let twin = match &entry.expected {
             Expected::NoGain(twin) => twins.get(twin),
             _ => None,
@@ -298,12 +314,15 @@ fn a_corpus_file_is_parsed() {
     assert_eq!(entry.devices, ["cpu", "cuda"]);
     assert_eq!(entry.candidate.files()["model_new.py"], b"x = 1\n");
     assert_eq!(entry.candidate.files()["kernels/a.cu"], b"int y;\n");
+    let recorded = text.replace("\n\n## model", "\nDevice tier: verified\n\n## model");
+    assert!(parse("name", &recorded).honest_plan);
     for (line, expected) in [
         ("verified", Expected::Verified),
         ("refused", Expected::Refused(Vec::new())),
         ("no gain over twin", Expected::NoGain("twin".to_owned())),
     ] {
         let text = text.replace("refused as late_write, mismatch", line);
+        assert!(!parse("name", &text).honest_plan);
         assert_eq!(parse("name", &text).expected, expected);
     }
 }

@@ -210,6 +210,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
         caveats: if cuda { Vec::new() } else { vec!["clocks were not locked".into()] },
         conditions: Some(conditions(cuda)),
         seconds: PhaseSeconds {
+            record: 0.0,
             build: 0.92,
             start: 0.3,
             load: 1.4,

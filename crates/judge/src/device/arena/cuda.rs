@@ -3,6 +3,7 @@
 //! The judge's context holds no torch. It runs kernels of its own, the fingerprint and the comparison
 //! (`kernels.rs`), from PTX that the driver compiles. It lives as long as the program.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ const ATTRIBUTE_L2_BYTES: c_int = 38;
 const ATTRIBUTE_MAJOR: c_int = 75;
 const ATTRIBUTE_MINOR: c_int = 76;
 const ATTRIBUTE_SHARED_OPTIN: c_int = 97;
+/// A number above all that CUDA 13 has.
+const LAST_ATTRIBUTE: c_int = 160;
 
 /// One GPU, with the judge's own context on it.
 pub(crate) struct CudaDevice {
@@ -165,6 +168,39 @@ impl CudaDevice {
             driver: format!("{}.{}", version / 1000, version % 1000 / 10),
             free_bytes: free as u64,
         })
+    }
+
+    /// Every attribute that the driver knows, by its number in `cuda.h`.
+    pub(crate) fn attributes(&self) -> Result<BTreeMap<c_int, c_int>, ArenaError> {
+        self.current()?;
+        let one = |which: c_int| {
+            let mut value = 0;
+            #[expect(unsafe_code, reason = "CUDA driver calls")]
+            // SAFETY: `value` outlives the call.
+            let code =
+                unsafe { (self.driver.device_attribute)(&raw mut value, which, self.ordinal) };
+            (code == 0).then_some((which, value))
+        };
+        Ok((1..=LAST_ATTRIBUTE).filter_map(one).collect())
+    }
+
+    /// Version of the driver as the driver counts, e.g. 13000.
+    pub(crate) fn driver_version(&self) -> Result<c_int, ArenaError> {
+        let mut version = 0;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: `version` outlives the call.
+        let code = unsafe { (self.driver.driver_version)(&raw mut version) };
+        check("read the driver's version", code).map(|()| version)
+    }
+
+    /// Bytes of its memory, used or not.
+    pub(crate) fn total_bytes(&self) -> Result<u64, ArenaError> {
+        self.current()?;
+        let (mut free, mut total) = (0, 0);
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: both outlive the call.
+        let code = unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) };
+        check("read the size of memory", code).map(|()| total as u64)
     }
 
     /// Proves that the GPU answers: writes a pattern, waits, reads it back.

@@ -129,16 +129,17 @@ impl CudaArena {
         check("read device memory", code)
     }
 
-    #[cfg(test)]
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ArenaError> {
         self.device.current()?;
-        assert!(offset + from.len() as u64 <= self.len);
         #[expect(unsafe_code, reason = "CUDA driver calls")]
-        // SAFETY: the range is inside; `from` is as long as said.
-        let code = unsafe {
-            (self.device.driver().copy_in)(self.base + offset, from.as_ptr().cast(), from.len())
-        };
-        check("write device memory", code)
+        // SAFETY: the caller (`Arena`) has checked the range; `from` is as long as said.
+        unsafe {
+            let d = self.device.driver();
+            let copy = (d.copy_in)(self.base + offset, from.as_ptr().cast(), from.len());
+            check("write device memory", copy)?;
+            // From pageable memory it returns before all of it has arrived.
+            check("wait for the GPU", (d.context_sync)())
+        }
     }
 
     pub(crate) fn poison(&self, offset: u64, bytes: u64, with: Poison) -> Result<(), ArenaError> {

@@ -44,6 +44,15 @@ impl HostArena {
             .map_err(|e| ArenaError::new("read the memory file", e))
     }
 
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ArenaError> {
+        if offset.checked_add(from.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(ArenaError::new("write the memory file", "it is too small"));
+        }
+        self.file
+            .write_all_at(from, offset)
+            .map_err(|e| ArenaError::new("write the memory file", e))
+    }
+
     pub(crate) fn poison(&self, offset: u64, bytes: u64, with: Poison) -> Result<(), ArenaError> {
         let pattern: Vec<u8> = with.word().to_le_bytes().repeat(CHUNK / 4);
         each_chunk(bytes, |at, n| self.file.write_all_at(&pattern[..n], offset + at))

@@ -7,6 +7,7 @@ use super::ArenaError;
 use super::cuda::CudaDevice;
 use super::cuda_arena::CudaArena;
 use super::driver::{Driver, check};
+use super::guard::MAX_RANGES;
 
 const PTX: &str = include_str!("../../../native/compare.ptx");
 /// Most dims of a tensor that the kernels index.
@@ -22,8 +23,11 @@ const SCRATCH_BYTES: usize = 1024;
 pub(super) struct Kernels {
     compare: *mut c_void,
     differ: *mut c_void,
+    pub(super) guard: *mut c_void,
+    /// Device address of a table of ranges.
+    pub(super) ranges: c_ulonglong,
     /// Device address. One comparison at a time.
-    scratch: Mutex<c_ulonglong>,
+    pub(super) scratch: Mutex<c_ulonglong>,
 }
 
 /// `Side` of `native/compare.cu`.
@@ -120,6 +124,7 @@ impl Kernels {
     pub(super) fn load(driver: &Driver) -> Result<Self, ArenaError> {
         let (mut module, mut scratch) = (std::ptr::null_mut(), 0);
         let (mut compare, mut differ) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut guard, mut ranges) = (std::ptr::null_mut(), 0);
         let ptx = format!("{PTX}\0");
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: every pointer is to a live local of the type the driver writes; the PTX text and
@@ -131,9 +136,12 @@ impl Kernels {
             check("find a comparing kernel", find)?;
             let find = (driver.module_function)(&raw mut differ, module, c"differ".as_ptr());
             check("find a comparing kernel", find)?;
+            let find = (driver.module_function)(&raw mut guard, module, c"guard".as_ptr());
+            check("find a comparing kernel", find)?;
             check("allocate", (driver.memory_alloc)(&raw mut scratch, SCRATCH_BYTES))?;
+            check("allocate", (driver.memory_alloc)(&raw mut ranges, 16 * MAX_RANGES))?;
         }
-        Ok(Self { compare, differ, scratch: Mutex::new(scratch) })
+        Ok(Self { compare, differ, guard, ranges, scratch: Mutex::new(scratch) })
     }
 }
 

@@ -6,6 +6,7 @@
 mod cuda;
 mod cuda_arena;
 mod driver;
+mod guard;
 mod host;
 mod kept;
 mod kernels;
@@ -19,6 +20,7 @@ use thiserror::Error;
 
 pub(crate) use cuda::{CudaDevice, GRAIN};
 pub(crate) use cuda_arena::CudaArena;
+pub(crate) use guard::gaps;
 pub(crate) use host::HostArena;
 pub(crate) use kept::KeptArenas;
 pub(crate) use kernels::{Rule, Tensor, Told};
@@ -79,6 +81,9 @@ impl ArenaError {
         Self { action: action.into(), source: source.into(), exhausted: false, lost: false }
     }
 }
+
+/// Bytes that are copied between device and host at a time.
+const CHUNK: usize = 16 << 20;
 
 /// Judge-owned memory on either device.
 pub(crate) enum Arena {
@@ -174,6 +179,33 @@ impl Arena {
         }
     }
 
+    /// Copies to a memory file.
+    pub(crate) fn copy_to_host(
+        &self,
+        target: &HostArena,
+        moves: &[Move],
+    ) -> Result<(), ArenaError> {
+        let mut buffer = Vec::new();
+        for &Move { to, from, bytes } in moves {
+            for start in (0..bytes).step_by(CHUNK) {
+                let piece = (bytes - start).min(CHUNK as u64);
+                buffer.resize(piece as usize, 0);
+                self.read(from + start, &mut buffer)?;
+                target.write(to + start, &buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of the judge's.
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), ArenaError> {
+        self.within(offset, from.len() as u64)?;
+        match self {
+            Self::Host(a) => a.write(offset, from),
+            Self::Cuda(a) => a.write(offset, from),
+        }
+    }
+
     /// [`SAMPLE_BYTES`] at each of the given offsets, folded into a word each, as fast as the device
     /// allows: on a GPU it is inside the measured window. Offsets are multiples of eight; one from
     /// which a sample would not fit the arena is read elsewhere.
@@ -183,6 +215,21 @@ impl Arena {
         match self {
             Self::Host(a) => a.samples(&offsets),
             Self::Cuda(a) => a.samples(&offsets),
+        }
+    }
+
+    /// Words in these zones that do not hold the poison, where the device itself can tell; `None` otherwise.
+    pub(crate) fn foreign(
+        &self,
+        zones: &[Zone],
+        poison: Poison,
+    ) -> Result<Option<u64>, ArenaError> {
+        for zone in zones {
+            self.within(zone.offset, zone.bytes)?;
+        }
+        match self {
+            Self::Host(_) => Ok(None),
+            Self::Cuda(a) => a.device().foreign(a, zones, poison).map(Some),
         }
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         isolation: Requirement::Any,
         python: python(),
         cache: workspace().join("target/test-cache"),
+        tier: None,
         window: None,
     }
 }

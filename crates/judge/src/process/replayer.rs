@@ -1,0 +1,452 @@
+//! A replayer: the process that holds a GPU and launches plans. Its host code is trusted; everything in its
+//! context belongs to the candidate while kernels run. So it gets addresses, and no values, seeds or results.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use serde_json::Value as Json;
+use warpwright_plan::{LaunchPlan, Output, Role as Block};
+use warpwright_replay::wire::{self, Request};
+
+use crate::check::dtype::Dtype;
+use crate::check::families::Draw;
+use crate::check::layout::{Layout, place_all};
+use crate::check::named::Results;
+use crate::check::placement::{Placement, TooLarge};
+use crate::device::arena::{Arena, Move, Poison, Zone, gaps};
+use crate::device::device_arbiter::DeviceArbiter;
+use crate::error::JudgeError;
+use crate::process::candidate::{LoadedCandidate, WindowState, too_large};
+use crate::process::channel::NoAnswer;
+use crate::process::failure::{Stumble, Trouble};
+use crate::process::host::{Grant, Host};
+use crate::process::memory::START_BYTES;
+use crate::process::oracle::Oracle;
+use crate::process::played::{Played, SAMPLES, offsets};
+use crate::process::role::Role;
+use crate::process::wire::{Place, Value, padded};
+use crate::process::worker::Worker;
+
+/// Candidates after which a replayer is ended, whatever happened: what accumulates in a context is not known.
+const MOST_SERVED: u32 = 256;
+
+/// Longest that requests which run no kernel of a candidate may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A replayer that waits for a plan.
+pub(crate) struct Replayer {
+    worker: Worker,
+    served: u32,
+}
+
+/// A candidate's plan for one set of weights, and the contents of its constants.
+pub(crate) struct PlanOf {
+    pub(crate) plan: LaunchPlan,
+    pub(crate) constants: Vec<Vec<u8>>,
+    /// Functions of the device runtime by which its kernels reach beyond the plan.
+    pub(crate) needs: BTreeSet<String>,
+}
+
+/// A plan that a replayer has loaded.
+pub(crate) struct Replay {
+    replayer: Replayer,
+    /// Name of the weights, and the plan for them.
+    plans: Vec<(&'static str, Placed)>,
+    /// Whose weights are in memory.
+    settled: Option<&'static str>,
+    state: WindowState,
+    patience: Duration,
+    /// Bytes of memory for inputs that the replayer has mapped.
+    inputs: u64,
+    /// Parts of the memory that are no longer as they were poisoned at first.
+    used: Vec<Zone>,
+    /// The last window.
+    last: Option<LastWindow>,
+}
+
+/// Where the blocks of a window lie, and what the rest of its part of the memory holds.
+struct LastWindow {
+    zone: Zone,
+    poison: Poison,
+    blocks: Vec<Zone>,
+}
+
+/// A plan and where its blocks lie.
+struct Placed {
+    of: Arc<PlanOf>,
+    placement: Placement,
+    /// What a call returns, without places.
+    form: Value,
+}
+
+/// Finds the program: `WARPWRIGHT_REPLAYER`, or beside this program, or one folder up.
+pub(crate) fn find() -> Result<PathBuf, JudgeError> {
+    const NAME: &str = "warpwright-replayer";
+    let named = std::env::var_os("WARPWRIGHT_REPLAYER").map(PathBuf::from);
+    let own = std::env::current_exe().ok();
+    let around = own.iter().flat_map(|own| own.ancestors().skip(1).take(2));
+    let mut all = named.into_iter().chain(around.map(|folder| folder.join(NAME)));
+    all.find(|path| path.is_file()).ok_or_else(|| {
+        let hint = "keep it beside `warpwright`, or set WARPWRIGHT_REPLAYER to its path";
+        JudgeError::lacks("the program `warpwright-replayer` was not found", hint)
+    })
+}
+
+impl Placed {
+    /// The parts of the memory that last from call to call.
+    fn lasting(&self) -> impl Iterator<Item = Zone> {
+        let blocks = &self.of.plan.blocks;
+        let lasting = self.placement.lasting.iter();
+        lasting.map(|&(index, offset)| {
+            let bytes = blocks.get(index).map_or(0, |block| block.bytes);
+            Zone { offset, bytes: padded(bytes) }
+        })
+    }
+}
+
+impl Replayer {
+    /// Starts one, which maps the memory of all candidates.
+    pub(crate) fn start(
+        host: &Host,
+        arena: &Arena,
+        cache: &Path,
+        arbiter: &DeviceArbiter,
+    ) -> Result<Self, JudgeError> {
+        let grant = Grant { read: vec![cache], ..Grant::default() };
+        let worker = Worker::spawn(host, Role::Replayer, Some(arena), &grant)?.up(arbiter)?;
+        Ok(Self { worker, served: 0 })
+    }
+
+    /// Whether it still works and may serve another candidate.
+    pub(crate) fn is_fit(&mut self) -> bool {
+        self.served < MOST_SERVED && self.worker.answers()
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(
+        &mut self,
+        during: &'static str,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<T, Trouble> {
+        let answer = self.worker.ask(&json_of(request), patience);
+        answer.map_err(|answer| trouble(during, answer))
+    }
+}
+
+impl Replay {
+    /// Loads the plans of a candidate, the same but for the constants; the first one's kernels are loaded.
+    pub(crate) fn load(
+        mut replayer: Replayer,
+        plans: Vec<(&'static str, Arc<PlanOf>)>,
+        artifact: &Path,
+        (arena, layout, random): (Arc<Arena>, Layout, StdRng),
+        patience: Duration,
+    ) -> Result<Result<Self, Unreplayable>, Trouble> {
+        let mut placed = Vec::with_capacity(plans.len());
+        for (variant, of) in plans {
+            let placement = match Placement::of(&of.plan, &layout) {
+                Ok(placement) => placement,
+                Err(too_large) => {
+                    return Ok(Err(Unreplayable { replayer, reason: told(&too_large) }));
+                }
+            };
+            let form = form(&of.plan);
+            placed.push((variant, Placed { of, placement, form }));
+        }
+        let Some((_, first)) = placed.first() else {
+            let reason = "no weights were recorded".to_owned();
+            return Ok(Err(Unreplayable { replayer, reason }));
+        };
+        let (plan, artifact) = (first.of.plan.clone(), artifact.to_owned());
+        let request = Request::Load(Box::new(wire::Load { plan, artifact }));
+        replayer.served += 1;
+        replayer.ask::<Json>("load", &request, PATIENCE)?;
+        let state = WindowState::new(arena, layout, random);
+        Ok(Ok(Self {
+            replayer,
+            plans: placed,
+            settled: None,
+            state,
+            patience,
+            inputs: 0,
+            used: Vec::new(),
+            last: None,
+        }))
+    }
+
+    /// Brings a variant's weights and tables to their places, and runs what `prepare` launched. Seconds that
+    /// the launches took.
+    pub(crate) fn settle(&mut self, oracle: &mut Oracle, variant: &str) -> Result<f64, Trouble> {
+        let Self { replayer, plans, state, .. } = self;
+        let Some((name, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
+            return Err(
+                JudgeError::infrastructure("replay a plan", "it has no such weights").into()
+            );
+        };
+        let blocks = &plan.of.plan.blocks;
+        let init = oracle.init()?;
+        let wanted = |role: Block| match role {
+            Block::Init(position) => init.tensors.get(position as usize),
+            _ => None,
+        };
+        bring(state, oracle, plan, wanted)?;
+        let weights = oracle.state(variant)?;
+        let wanted = |role: Block| match role {
+            Block::Weight(position) => weights.tensors.get(position as usize),
+            _ => None,
+        };
+        bring(state, oracle, plan, wanted)?;
+        for &(index, offset) in &plan.placement.lasting {
+            if let Some(Block::Constant(which)) = blocks.get(index).map(|block| block.role)
+                && let Some(bytes) = plan.of.constants.get(which as usize)
+            {
+                state.arena.write(offset, bytes)?;
+            }
+        }
+        let at: Vec<u64> = plan.placement.lasting.iter().map(|(_, offset)| *offset).collect();
+        replayer.ask::<Json>("prepare", &Request::Settle(wire::Settle { at }), PATIENCE)?;
+        let started = Instant::now();
+        replayer.ask::<Json>("prepare", &Request::Prepare, self.patience)?;
+        self.settled = Some(name);
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Words that were written where nothing of the plan lies: none of an honest candidate.
+    pub(crate) fn foreign_writes(&self) -> Result<u64, JudgeError> {
+        let arena = &self.state.arena;
+        let all = Zone { offset: 0, bytes: arena.len().saturating_sub(START_BYTES) };
+        let lasting = self.plans.iter().flat_map(|(_, plan)| plan.lasting());
+        let taken: Vec<Zone> = lasting.chain(self.used.iter().copied()).collect();
+        let mut found = arena.foreign(&gaps(all, taken), Poison::NAN)?.unwrap_or(0);
+        if let Some(LastWindow { zone, poison, blocks }) = &self.last {
+            found += arena.foreign(&gaps(*zone, blocks.clone()), *poison)?.unwrap_or(0);
+        }
+        Ok(found)
+    }
+
+    /// Memory for the inputs of a window, mapped in the replayer.
+    fn map_inputs(&mut self, calls: u64) -> Result<(), Trouble> {
+        let Arena::Cuda(arena) = &*self.state.arena else { return Ok(()) };
+        let wanted = self.state.layout.spread(calls);
+        if wanted <= self.inputs {
+            return Ok(());
+        }
+        // Windows grow: some more, so that it is not made anew each time.
+        let wanted = self.state.layout.spread(2 * calls).max(wanted);
+        let (lent, bytes) = arena.renew_inputs(wanted)?;
+        let request = json_of(&Request::Inputs(wire::Inputs { bytes }));
+        let answer = self.replayer.worker.ask_lending::<Json>(&request, lent.as_fd(), PATIENCE);
+        answer.map_err(|answer| trouble("forward", answer))?;
+        self.inputs = bytes;
+        Ok(())
+    }
+
+    /// Ends the work on the candidate. The replayer, if it can serve another one.
+    pub(crate) fn end(self, went_well: bool) -> Option<Replayer> {
+        let Self { mut replayer, state, .. } = self;
+        let unload = json_of(&Request::Unload);
+        let fit = went_well && replayer.worker.ask::<Json>(&unload, PATIENCE).is_ok();
+        if let Arena::Cuda(arena) = &*state.arena {
+            arena.drop_inputs();
+        }
+        if fit {
+            return Some(replayer);
+        }
+        replayer.worker.kill();
+        None
+    }
+}
+
+/// A plan that does not fit the judge's memory, and the replayer that would have had it.
+pub(crate) struct Unreplayable {
+    pub(crate) replayer: Replayer,
+    pub(crate) reason: String,
+}
+
+fn told(TooLarge { what, wanted, available }: &TooLarge) -> String {
+    format!("{what} take {} MiB, and {} MiB are there", wanted >> 20, available >> 20)
+}
+
+/// Copies tensors of the oracle's memory to the blocks for which `wanted` names one.
+fn bring<'p>(
+    state: &WindowState,
+    oracle: &Oracle,
+    plan: &Placed,
+    wanted: impl Fn(Block) -> Option<&'p Place>,
+) -> Result<(), Trouble> {
+    let mut moves = Vec::new();
+    for &(index, to) in &plan.placement.lasting {
+        let Some(block) = plan.of.plan.blocks.get(index) else { continue };
+        if let Some(place) = wanted(block.role)
+            && let Some(from) = place.offset
+        {
+            moves.push(Move { to, from, bytes: place.bytes.min(block.bytes) });
+        }
+    }
+    Ok(state.arena.copy_all(&oracle.arena, &moves)?)
+}
+
+/// What a call of a plan returns, without places.
+fn form(plan: &LaunchPlan) -> Value {
+    let place = |output: &Output| {
+        let size = Dtype::parts(&output.dtype).map_or(1, |(dtype, parts)| dtype.size() * parts);
+        let pairs = output.shape.iter().zip(&output.strides);
+        let last: u64 = pairs.map(|(n, stride)| n.saturating_sub(1) * stride.unsigned_abs()).sum();
+        let empty = output.shape.contains(&0);
+        Place {
+            offset: None,
+            shape: output.shape.clone(),
+            strides: output.strides.clone(),
+            dtype: output.dtype.clone(),
+            bytes: if empty { 0 } else { (last + 1) * size },
+        }
+    };
+    Value {
+        tree: plan.outputs.tree.clone(),
+        tensors: plan.outputs.tensors.iter().map(place).collect(),
+    }
+}
+
+impl LoadedCandidate for Replay {
+    fn window_state(&self) -> &WindowState {
+        &self.state
+    }
+
+    /// The judge decides where every block of every call lies. Neither inputs nor results exist while the
+    /// replayer makes its launches ready; "go" only has it launch them.
+    fn play(
+        &mut self,
+        oracle: &mut Oracle,
+        variant: &str,
+        draws: &[Draw],
+    ) -> Result<Played, Trouble> {
+        if self.settled != Some(variant) {
+            self.settle(oracle, variant)?;
+        }
+        let calls = draws.len() as u64;
+        self.map_inputs(calls)?;
+        let stopped = |answer| trouble("forward", answer);
+        let Self { replayer, plans, state, patience, inputs, used, last, .. } = self;
+        let Some((_, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
+            return Err(
+                JudgeError::infrastructure("replay a plan", "it has no such weights").into()
+            );
+        };
+        let slots = state.layout.slots(calls, &mut state.random);
+        let order = state.shuffled(draws.len());
+        let places: Vec<Vec<u64>> = order
+            .iter()
+            .filter_map(|&slot| slots.get(slot))
+            .map(|slot| {
+                let mut set = oracle.opened.sizes.inputs.clone();
+                place_all(&mut set.tensors, slot.offset);
+                set.tensors.iter().filter_map(|place| place.offset).collect()
+            })
+            .collect();
+        let placed = plan.placement.window(&state.layout, &places, &mut state.random);
+        let Some(placed) = placed else { return Err(too_large().into()) };
+        let zone = placed.zone;
+        let results = results(plan, &placed.at, draws.len()).ok_or_else(too_large)?;
+        let at = wire::words(&placed.at);
+        let stage = Request::Stage(wire::Stage { calls: calls as u32, at, graph: false });
+        replayer.ask::<Json>("forward", &stage, PATIENCE)?;
+        let poison = state.poison();
+        let staging = Instant::now();
+        let lent = match &*state.arena {
+            Arena::Cuda(arena) => arena.lend_inputs()?.map(|(fd, _)| (fd, *inputs)),
+            Arena::Host(_) => None,
+        };
+        let sets = state.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
+        state.spent.inputs += staging.elapsed();
+        // What was recorded was recorded for these shapes and numbers.
+        if sets.iter().any(|set| !same_form(set, &oracle.opened.sizes.inputs)) {
+            return Err(too_large().into());
+        }
+        let samples = results.samples(zone, SAMPLES, &mut state.random);
+        let (at, arena) = (offsets(&samples), Arc::clone(&state.arena));
+        let go = json_of(&Request::Go(wire::Go { graph: false }));
+        let (elapsed, answer) =
+            replayer.worker.window((&go, None), *patience, |_| arena.samples(&at));
+        state.spent.windows += elapsed;
+        let answered = answer.map_err(stopped)?;
+        if let Arena::Cuda(arena) = &*state.arena
+            && !arena.device().await_idle()?
+        {
+            return Err(stopped(NoAnswer::LeftRunning));
+        }
+        let seen = match answered.seen {
+            Some(seen) => seen?,
+            None => state.arena.samples(&at)?,
+        };
+        used.push(zone);
+        *last = Some(LastWindow { zone, poison, blocks: plan.placement.extents(&placed.at) });
+        state.count(elapsed, draws.len());
+        Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
+    }
+
+    fn most_calls(&self) -> u64 {
+        let layout = &self.state.layout;
+        let each = self.plans.iter().map(|(_, plan)| plan.placement.most_calls(layout));
+        each.min().unwrap_or(0)
+    }
+
+    fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {
+        if self.settled == Some(variant) {
+            self.settled = None;
+        }
+        Ok(())
+    }
+
+    fn pid(&self) -> u32 {
+        self.replayer.worker.pid()
+    }
+}
+
+/// Whether a set has the shapes and the structure of another.
+fn same_form(set: &Value, other: &Value) -> bool {
+    let shape = |place: &Place| (place.shape.clone(), place.strides.clone(), place.dtype.clone());
+    set.tensors.iter().map(shape).eq(other.tensors.iter().map(shape))
+}
+
+/// Where the results of a window lie, as the judge placed them.
+fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
+    let own = plan.placement.own();
+    let mut addresses = Vec::with_capacity(calls * plan.form.tensors.len());
+    let outputs: Vec<(usize, u64)> = plan
+        .of
+        .plan
+        .outputs
+        .tensors
+        .iter()
+        .map(|output| {
+            let position = Placement::position(&plan.of.plan, output.at.block)?;
+            Some((position, output.at.offset))
+        })
+        .collect::<Option<_>>()?;
+    for call in 0..calls {
+        for (position, offset) in &outputs {
+            addresses.push(at.get(call * own + position)? + offset);
+        }
+    }
+    Some(Results::placed(plan.form.clone(), calls, addresses))
+}
+
+/// Whose failure it is that a replayer did not answer: an error of CUDA is the candidate's, and so are a hang and
+/// a death while its kernels may run; anything else that a replayer complains of is ours.
+fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
+    match answer {
+        NoAnswer::Complaint(complaint) if !matches!(complaint.kind.as_str(), "cuda" | "cublas") => {
+            JudgeError::infrastructure("replay a launch plan", complaint.message).into()
+        }
+        answer => Trouble::Candidate(Stumble { during, answer }),
+    }
+}
+
+fn json_of(request: &Request) -> Json {
+    // Plain data with names for keys always has a form.
+    serde_json::to_value(request).unwrap_or_default()
+}

@@ -1,0 +1,140 @@
+//! The replayers of one GPU: one that works, and a spare beside it.
+//!
+//! A replayer serves one candidate after the other. One that faulted, hung or may have been changed is ended, and
+//! the spare takes its place at once; the next spare starts when the device is shared, beside no timed window
+//! (`device_arbiter.rs`).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::device::arena::Arena;
+use crate::device::device_arbiter::DeviceArbiter;
+use crate::error::JudgeError;
+use crate::process::host::Host;
+use crate::process::replayer::Replayer;
+
+/// Replayers that wait: the one in use comes back to one spare.
+const KEPT: usize = 2;
+
+/// The replayers of one judge. Dropping the pool ends them.
+pub(crate) struct ReplayerPool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    host: Arc<Host>,
+    arbiter: Arc<DeviceArbiter>,
+    /// Folder of the artifacts.
+    cache: PathBuf,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ready: Vec<Replayer>,
+    /// Replayers that serve a candidate.
+    working: usize,
+    starting: usize,
+    closing: bool,
+}
+
+impl ReplayerPool {
+    /// One with nothing in it. `cache` has the artifacts.
+    pub(crate) fn new(host: Arc<Host>, arbiter: Arc<DeviceArbiter>, cache: PathBuf) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { host, arbiter, cache, state, changed });
+        Self { shared, threads: Mutex::default() }
+    }
+
+    /// A replayer, which has mapped this memory: the same for all candidates. The caller holds nothing of the
+    /// device.
+    pub(crate) fn take(&self, arena: &Arc<Arena>) -> Result<Replayer, JudgeError> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(mut replayer) = state.ready.pop() {
+                drop(state);
+                if replayer.is_fit() {
+                    self.shared.lock().working += 1;
+                    return Ok(replayer);
+                }
+                drop(replayer);
+                state = self.shared.lock();
+                continue;
+            }
+            if state.starting == 0 {
+                break;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        let replayer = self.shared.start(arena)?;
+        self.shared.lock().working += 1;
+        Ok(replayer)
+    }
+
+    /// Takes back one that has served a candidate, or learns that it has ended.
+    pub(crate) fn give_back(&self, replayer: Option<Replayer>, arena: &Arc<Arena>) {
+        let mut state = self.shared.lock();
+        state.working = state.working.saturating_sub(1);
+        state.ready.extend(replayer);
+        if state.closing || state.ready.len() + state.working + state.starting >= KEPT {
+            return;
+        }
+        state.starting += 1;
+        drop(state);
+        let (shared, arena) = (Arc::clone(&self.shared), Arc::clone(arena));
+        let thread = std::thread::Builder::new().name("replayer-pool".to_owned());
+        let started = thread.spawn(move || shared.add(&arena));
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        match started {
+            Ok(thread) => threads.push(thread),
+            // Who needs one starts it.
+            Err(_) => self.shared.started(None),
+        }
+    }
+}
+
+impl Drop for ReplayerPool {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        for thread in lock(&self.threads).drain(..) {
+            // A panic in there has been told of already.
+            let _ = thread.join();
+        }
+        let ready = std::mem::take(&mut self.shared.lock().ready);
+        drop(ready);
+    }
+}
+
+impl Shared {
+    fn start(&self, arena: &Arena) -> Result<Replayer, JudgeError> {
+        Replayer::start(&self.host, arena, &self.cache, &self.arbiter)
+    }
+
+    /// Starts a spare. Its failure is not told: who needs a replayer then starts one, and is told of the same.
+    fn add(&self, arena: &Arena) {
+        let made = self.start(arena).ok();
+        self.started(made);
+    }
+
+    fn started(&self, made: Option<Replayer>) {
+        let mut state = self.lock();
+        state.starting -= 1;
+        state.ready.extend(made);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// The bookkeeping is whole after every statement, also after a panic elsewhere.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,160 @@
+//! The device tier: a candidate is recorded where there is no GPU (`recording.rs`), and its launch plans are
+//! judged. None of its host code runs while anything is checked or timed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use warpwright_build::Artifact;
+use warpwright_plan::Op;
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{AblationResult, IntegrityFinding, Provenance, Stage, Tier};
+
+use super::TaskSession;
+use super::ablation::LIBRARIES_ONLY;
+use super::recording::{NoPlan, Plans};
+use super::stages::Way;
+use crate::check::findings::Findings;
+use crate::device::arena::{Arena, Poison};
+use crate::error::JudgeError;
+use crate::process::candidate::LoadedCandidate;
+use crate::process::failure::{Trouble, classify, finding};
+use crate::process::replayer::{Replay, Replayer, Unreplayable};
+
+impl TaskSession<'_> {
+    /// Records a candidate and judges its plans. `None` if that was done; else why it cannot be.
+    pub(super) fn run_in_the_device_tier(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+    ) -> Result<Option<NoPlan>, JudgeError> {
+        let tools = match &self.processes.host.plans {
+            Ok(tools) => tools,
+            Err(why) => return Ok(Some(NoPlan::new(why.clone()))),
+        };
+        let started = Instant::now();
+        let plans = match self.record(candidate, artifact, tools)? {
+            Ok(plans) => plans,
+            Err(why) => return Ok(Some(why)),
+        };
+        let recorded = started.elapsed().as_secs_f64();
+        let before = found.clone();
+        let why = self.run_under_memory_pressure(Way::Plans(&plans), artifact, stage, found)?;
+        if why.is_some() {
+            *found = before;
+            return Ok(why);
+        }
+        found.tier = Tier::Device;
+        found.seconds.record = recorded;
+        Self::provenance_of(&plans, found);
+        Ok(None)
+    }
+
+    /// Judges the plans of a candidate in a replayer. `None` if that was done; else why it cannot be.
+    pub(super) fn run_as_plans(
+        &mut self,
+        plans: &Plans,
+        artifact: &Artifact,
+        stage: Stage,
+        found: &mut Findings,
+    ) -> Result<Option<NoPlan>, JudgeError> {
+        let started = Instant::now();
+        let (machine, processes) = (self.machine, self.processes);
+        let Some(pool) = &processes.replayer_pool else {
+            return Ok(Some(NoPlan::new("the judge has no replayer")));
+        };
+        let arena = processes.runner_arena(machine, &self.task, (self.layout.len(), false))?;
+        let replayer = pool.take(&arena)?;
+        found.seconds.start = started.elapsed().as_secs_f64();
+        let (replayer, went) = self.replay(replayer, plans, (artifact, &arena), stage, found);
+        pool.give_back(replayer, &arena);
+        match went {
+            Ok(why) => Ok(why),
+            Err(Trouble::Judge(error)) => Err(error),
+            Err(Trouble::Candidate(stumble)) => {
+                found.integrity.extend(finding(&stumble));
+                found.failure = Some(classify(&stumble, None, ""));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Verifies and measures plans in a replayer, which comes back if another candidate may have it.
+    fn replay(
+        &mut self,
+        replayer: Replayer,
+        plans: &Plans,
+        (artifact, arena): (&Artifact, &Arc<Arena>),
+        stage: Stage,
+        found: &mut Findings,
+    ) -> (Option<Replayer>, Result<Option<NoPlan>, Trouble>) {
+        let waiting = Instant::now();
+        let held = self.hold(stage);
+        found.seconds.wait = waiting.elapsed().as_secs_f64();
+        let holding = Instant::now();
+        if let Err(error) = arena.poison(0, arena.len() / 4 * 4, Poison::NAN) {
+            return (Some(replayer), Err(error.into()));
+        }
+        let random = StdRng::seed_from_u64(self.random.random());
+        let terms = (Arc::clone(arena), self.layout, random);
+        let patience = self.patience();
+        let loaded = Replay::load(replayer, plans.of.clone(), &artifact.dir, terms, patience);
+        let mut replay = match loaded {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(Unreplayable { replayer, reason })) => {
+                return (Some(replayer), Ok(Some(NoPlan::new(reason))));
+            }
+            Err(Trouble::Judge(error)) => return (None, Err(error.into())),
+            Err(Trouble::Candidate(stumble)) => {
+                return (None, Ok(Some(NoPlan::new(classify(&stumble, None, "").message))));
+            }
+        };
+        found.seconds.load = holding.elapsed().as_secs_f64();
+        found.times.prepare = Some(plans.prepare_ms);
+        let went = self.verify(&mut replay, found);
+        let went = went.and_then(|()| self.measure_if_verified(&mut replay, (stage, &held), found));
+        held.untimed();
+        let spent = replay.window_state().spent;
+        found.seconds.inputs = spent.inputs.as_secs_f64();
+        found.seconds.windows += spent.windows.as_secs_f64();
+        let ending = Instant::now();
+        let went = went.and_then(|()| Ok(replay.foreign_writes()?));
+        if let Ok(words @ 1..) = went {
+            found.integrity.push(IntegrityFinding {
+                class: "foreign_write".to_owned(),
+                message: format!("{words} words were written outside of the candidate's memory"),
+            });
+        }
+        // Work of kernels that need more than the plan, and what was written elsewhere, may last: the next
+        // candidate gets a new context.
+        let replayer = replay.end(matches!(went, Ok(0)) && plans.needs_nothing());
+        let well = self.machine.device.probe();
+        drop(held);
+        found.seconds.end = ending.elapsed().as_secs_f64();
+        self.usual.insert(stage, holding.elapsed());
+        (replayer, went.and_then(|_| Ok(well.map(|()| None)?)))
+    }
+
+    /// What computed the results of a plan: known by construction.
+    pub(super) fn provenance_of(plans: &Plans, found: &mut Findings) {
+        if found.bad() {
+            return;
+        }
+        let Some((_, first)) = plans.of.first() else { return };
+        let plan = &first.plan;
+        let nodes = || plan.prepare.iter().chain(&plan.forward);
+        let launches = nodes().filter(|node| matches!(node.op, Op::Launch(_))).count();
+        let products = nodes().any(|node| matches!(node.op, Op::Gemm(_)));
+        if launches == 0 && products {
+            found.caveats.push(LIBRARIES_ONLY.to_owned());
+        }
+        found.provenance = Some(Provenance {
+            own_kernels: plan.kernels.len() as u32,
+            library_calls: if products { vec!["cublasGemm".to_owned()] } else { Vec::new() },
+            ablation: AblationResult::NotRun,
+        });
+    }
+}

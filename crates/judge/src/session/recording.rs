@@ -1,0 +1,252 @@
+//! Records candidates: their launches become plans, or the judge learns why they cannot.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use serde_json::{Value as Json, json};
+use warpwright_build::Artifact;
+use warpwright_plan::{NotRecordable, Sources, merge};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::inputs::InputFamily;
+
+use super::TaskSession;
+use super::libraries::Libraries;
+use crate::check::families::Draw;
+use crate::device::device_arbiter::{DeviceArbiter, Purpose};
+use crate::error::JudgeError;
+use crate::process::failure::{Trouble, classify};
+use crate::process::host::{Host, PlanTools};
+use crate::process::oracle::{mode_name, profile_name};
+use crate::process::recorder::{Given, GivenWeights, Recorded, record};
+use crate::process::replayer::PlanOf;
+use crate::process::wire::Value;
+
+/// How often two recordings are made again that lie too much alike.
+const RETRIES: u32 = 2;
+
+/// A candidate as launch plans.
+pub(super) struct Plans {
+    /// For each set of weights that is judged, by name.
+    pub(super) of: Vec<(&'static str, Arc<PlanOf>)>,
+    /// Milliseconds of `prepare()` on the host.
+    pub(super) prepare_ms: f64,
+}
+
+/// Why a candidate is not judged in the device tier.
+#[derive(Debug)]
+pub(super) struct NoPlan {
+    pub(super) reason: String,
+}
+
+impl Plans {
+    /// Whether no kernel reaches beyond the plans.
+    pub(super) fn needs_nothing(&self) -> bool {
+        self.of.iter().all(|(_, plan)| plan.needs.is_empty())
+    }
+}
+
+impl NoPlan {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
+}
+
+/// What one of the judge's own steps comes to: a plan's part, or why there is none.
+type Planned<T> = Result<Result<T, NoPlan>, JudgeError>;
+
+impl TaskSession<'_> {
+    /// Records a candidate with both sets of weights.
+    pub(super) fn record(
+        &mut self,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        tools: &PlanTools,
+    ) -> Planned<Plans> {
+        let libraries = match Libraries::read(&artifact.dir) {
+            Ok(libraries) => libraries,
+            Err(error) => return Ok(Err(NoPlan::new(error.to_string()))),
+        };
+        let source = candidate.files().get("model_new.py");
+        let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
+        let (machine, rest, played) = (self.machine, self.oracle.rest(), self.oracle.played);
+        let inputs = self.inputs_to_record()?;
+        let mut of = Vec::new();
+        let mut prepare_ms = 0.0;
+        for variant in [played, rest] {
+            let weights = self.weights_to_record(variant)?;
+            let subject = Subject {
+                source: &source,
+                artifact: &artifact.dir,
+                settings: (profile_name(machine.config.profile), mode_name(self.task.mode)),
+                weights: &weights,
+                inputs: &inputs,
+                libraries: &libraries,
+                tools,
+                compiler: &machine.compiler,
+                patience: self.patience(),
+                seed: self.random.random(),
+            };
+            let (made, took) = match subject.record(&self.processes.host, &machine.arbiter)? {
+                Ok(made) => made,
+                Err(why) => return Ok(Err(why)),
+            };
+            let first = of.first().map(|(_, plan): &(_, Arc<PlanOf>)| Arc::clone(plan));
+            if let Some(first) = first {
+                if !made.plan.same_but_constants(&first.plan) {
+                    let reason = "it launches other work with other weights";
+                    return Ok(Err(NoPlan::new(reason)));
+                }
+            } else {
+                prepare_ms = took;
+            }
+            let no_tables = made.constants.is_empty();
+            let made = Arc::new(made);
+            of.push((variant, Arc::clone(&made)));
+            if no_tables {
+                // Nothing in it came from the weights.
+                of.push((rest, made));
+                break;
+            }
+        }
+        Ok(Ok(Plans { of, prepare_ms }))
+    }
+
+    /// The weights of a variant, and the arguments of the constructor, on the host.
+    fn weights_to_record(
+        &mut self,
+        variant: &'static str,
+    ) -> Result<Arc<GivenWeights>, JudgeError> {
+        if let Some((_, weights)) = self.recorded_weights.iter().find(|(name, _)| *name == variant)
+        {
+            return Ok(Arc::clone(weights));
+        }
+        let shared = self.machine.arbiter.share(Purpose::Reference);
+        let weights = Arc::new(GivenWeights::of(&mut self.oracle, variant)?);
+        drop(shared);
+        self.recorded_weights.push((variant, Arc::clone(&weights)));
+        Ok(weights)
+    }
+
+    /// Inputs for two recordings: the same shapes, and where numbers are among them those of two draws.
+    fn inputs_to_record(&mut self) -> Result<[Value; 2], JudgeError> {
+        let known = self.oracle.opened.sizes.inputs.clone();
+        if !has_numbers(&known.tree) {
+            return Ok([known.clone(), known]);
+        }
+        let _shared = self.machine.arbiter.share(Purpose::Reference);
+        let mut drawn = || {
+            let draw = Draw::fresh(InputFamily::Own, &mut self.random);
+            let set = self.oracle.inputs(&[draw], 0)?.sets.pop();
+            let missing = || JudgeError::infrastructure("draw inputs", "the oracle sent none");
+            let mut set = set.ok_or_else(missing)?;
+            for place in &mut set.tensors {
+                place.offset = None;
+            }
+            Ok::<_, JudgeError>(set)
+        };
+        Ok([drawn()?, drawn()?])
+    }
+}
+
+/// A candidate that is recorded with one set of weights.
+struct Subject<'a> {
+    source: &'a str,
+    artifact: &'a Path,
+    /// Names of the profile and the mode.
+    settings: (&'static str, &'static str),
+    weights: &'a GivenWeights,
+    /// For each recording.
+    inputs: &'a [Value; 2],
+    libraries: &'a Libraries,
+    tools: &'a PlanTools,
+    compiler: &'a str,
+    patience: Duration,
+    /// Moves addresses.
+    seed: u32,
+}
+
+impl Subject<'_> {
+    /// Two recordings and what they agree on; milliseconds of `prepare()`. Recordings at like distances, which
+    /// happen by chance, are made again.
+    fn record(&self, host: &Host, arbiter: &DeviceArbiter) -> Planned<(PlanOf, f64)> {
+        let mut left = RETRIES;
+        loop {
+            let seed = u64::from(self.seed) + 2 * u64::from(left);
+            match self.record_once(seed, host, arbiter)? {
+                Err(NotRecordable::Recorder { .. }) if left > 0 => left -= 1,
+                done => return Ok(done.map_err(|why| NoPlan::new(why.to_string()))),
+            }
+        }
+    }
+
+    fn record_once(
+        &self,
+        seed: u64,
+        host: &Host,
+        arbiter: &DeviceArbiter,
+    ) -> Result<Result<(PlanOf, f64), NotRecordable>, JudgeError> {
+        let kernels = json!(self.libraries.kernels);
+        let one = |inputs: &Value, number: u64| {
+            let given = Given {
+                source: self.source,
+                artifact: self.artifact,
+                settings: self.settings,
+                weights: self.weights,
+                inputs,
+                kernels: &kernels,
+                device: &self.tools.answers,
+                seed: seed + number,
+            };
+            record(host, &given, self.patience, arbiter)
+        };
+        let [of_first, of_second] = self.inputs;
+        let (first, second) = std::thread::scope(|scope| {
+            let second = scope.spawn(|| one(of_second, 1));
+            (one(of_first, 0), second.join())
+        });
+        let died = |_| JudgeError::infrastructure("record a candidate", "a thread of ours died");
+        let (first, second) = match (first, second.map_err(died)?) {
+            (Ok(first), Ok(second)) => (first, second),
+            (Err(Trouble::Judge(error)), _) | (_, Err(Trouble::Judge(error))) => return Err(error),
+            (Err(Trouble::Candidate(stumble)), _) | (_, Err(Trouble::Candidate(stumble))) => {
+                return Ok(Err(NotRecordable::Refused(classify(&stumble, None, "").message)));
+            }
+        };
+        let prepare_ms = first.prepare_ms.min(second.prepare_ms);
+        Ok(self.merged([&first, &second]).map(|plan| (plan, prepare_ms)))
+    }
+
+    /// What two recordings agree on.
+    fn merged(&self, both: [&Recorded; 2]) -> Result<PlanOf, NotRecordable> {
+        let [inputs, _] = self.inputs;
+        let input_bytes: Vec<u64> = inputs.tensors.iter().map(|place| place.bytes).collect();
+        let [first, second] = both.map(|recorded| |block| recorded.contents(block));
+        let sources = Sources {
+            libraries: &self.libraries.bytes,
+            compiler: self.compiler,
+            weights: &self.weights.weights_content,
+            init: &self.weights.init_content,
+            input_bytes: &input_bytes,
+            contents: [&first, &second],
+        };
+        let merged = merge(both.map(|recorded| &recorded.recording), &sources)?;
+        Ok(PlanOf { plan: merged.plan, constants: merged.constants, needs: merged.needs })
+    }
+}
+
+/// Whether a value has anything but tensors and containers in it.
+fn has_numbers(tree: &Json) -> bool {
+    match tree {
+        Json::Array(items) => items.iter().any(has_numbers),
+        Json::Object(fields) => {
+            fields.iter().any(|(name, value)| name != "tensor" && has_numbers(value))
+        }
+        Json::Number(_) => true,
+        Json::Null | Json::Bool(_) | Json::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Candidates built for a GPU are recorded in the jail, on a machine without one.
+
+use std::sync::Arc;
+
+use warpwright_build::{Outcome, Request, Target};
+use warpwright_plan::{LaunchPlan, Op, Role};
+
+use super::*;
+use crate::device::arena::HostArena;
+use crate::process::forks::Forks;
+use crate::process::wire::{Place, State};
+use crate::process::{embedded, recorder_library};
+use crate::testing::shared_judge;
+
+/// `forward` adds the weight to each row; a second weight is transposed on the host.
+const KERNEL: &str = r#"
+#include <cuda_runtime.h>
+__global__ void add(const float* x, const float* w, const float* t, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < 4 * n) y[i] = x[i] + w[i % n] + t[i % n * 2];
+}
+extern "C" void add_rows(const float* x, const float* w, const float* t, float* y, int n, cudaStream_t s) {
+  add<<<(4 * n + 255) / 256, 256, 0, s>>>(x, w, t, y, n);
+}
+"#;
+
+const MODEL: &str = r"
+import torch
+import cuda_extension
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(8))
+        self.m = torch.nn.Parameter(torch.zeros(2, 8))
+
+    def prepare(self):
+        self.t = self.m.t().contiguous()
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        cuda_extension.add_rows(x, self.w, self.t, y, 8)
+        return y
+";
+
+fn place(offset: Option<u64>, shape: &[u64]) -> Place {
+    let strides = match shape {
+        [_] => vec![1],
+        [_, columns] => vec![*columns as i64, 1],
+        _ => Vec::new(),
+    };
+    let bytes = 4 * shape.iter().product::<u64>();
+    Place { offset, shape: shape.to_vec(), strides, dtype: "float32".to_owned(), bytes }
+}
+
+/// Two weights that hold numbers, on the host.
+fn weights() -> GivenWeights {
+    let memory = HostArena::create(4096).unwrap();
+    let floats = |from: u16, count: u16| -> Vec<u8> {
+        (from..from + count).flat_map(|n| f32::from(n).to_le_bytes()).collect()
+    };
+    memory.write(0, &floats(1, 8)).unwrap();
+    memory.write(512, &floats(100, 16)).unwrap();
+    let tensors = vec![place(Some(0), &[8]), place(Some(512), &[2, 8])];
+    let state = State { names: vec!["w".to_owned(), "m".to_owned()], tensors };
+    let init = Value { tree: json!({"list": []}), tensors: Vec::new() };
+    GivenWeights::seal(init, state, memory).unwrap()
+}
+
+/// What the device tier needs, as on an H200.
+fn tools() -> PlanTools {
+    let judge = shared_judge();
+    let cache = &judge.machine.config.cache;
+    let embedded = embedded::write(cache).unwrap();
+    let jail = &judge.processes.host.jail;
+    let recorder = recorder_library::library(jail, judge.toolchain(), &embedded, cache).unwrap();
+    let answers = include_str!("../../../tests/fixtures/h200.json");
+    let answers = serde_json::from_str(answers).unwrap();
+    PlanTools { recorder, replayer: "none".into(), cublas: None, answers }
+}
+
+/// A host whose recorders are those of a GPU.
+fn host() -> Host {
+    let ours = &shared_judge().processes.host;
+    Host {
+        jail: Arc::clone(&ours.jail),
+        python: ours.python.clone(),
+        package: ours.package.clone(),
+        library: ours.library.clone(),
+        device: Arc::clone(&ours.device),
+        workers: Arc::default(),
+        forks: Forks::default(),
+        plans: Ok(tools()),
+        memory_bytes: ours.memory_bytes,
+    }
+}
+
+/// Builds a candidate for a GPU; the compilers' words if it does not build.
+fn built(candidate: &Candidate, reference: Option<String>) -> Result<Artifact, String> {
+    let target = Target::Cuda { arch: "sm_90a".to_owned() };
+    let request = Request { reference, ..Request::default() };
+    let builder = &shared_judge().processes.builder;
+    match builder.build_with(candidate, &target, &request).unwrap() {
+        Outcome::Built(artifact) => Ok(artifact),
+        Outcome::Failed(failed) => Err(failed.message),
+    }
+}
+
+/// Builds and records a candidate whose input has four rows of eight.
+fn recorded(kernel: &str, model: &str) -> Result<PlanOf, NoPlan> {
+    let files = [("model_new.py", model), ("kernels/k.cu", kernel)];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let artifact = built(&Candidate::from_files(files.into()), None).unwrap();
+    let x = Value { tree: json!({"list": [{"tensor": 0}]}), tensors: vec![place(None, &[4, 8])] };
+    record_in(&host(), &artifact, model, (&weights(), &[x.clone(), x]))
+}
+
+fn record_in(
+    host: &Host,
+    artifact: &Artifact,
+    source: &str,
+    (weights, inputs): (&GivenWeights, &[Value; 2]),
+) -> Result<PlanOf, NoPlan> {
+    let libraries = Libraries::read(&artifact.dir).unwrap();
+    let subject = Subject {
+        source,
+        artifact: &artifact.dir,
+        settings: ("strict", "eval"),
+        weights,
+        inputs,
+        libraries: &libraries,
+        tools: host.plans.as_ref().unwrap(),
+        compiler: "nvcc",
+        patience: Duration::from_mins(1),
+        seed: 1,
+    };
+    let done = subject.record(host, &shared_judge().machine.arbiter).unwrap();
+    done.map(|(plan, _)| plan)
+}
+
+fn roles(plan: &LaunchPlan) -> Vec<Role> {
+    plan.blocks.iter().map(|block| block.role).collect()
+}
+
+#[test]
+fn a_candidate_becomes_a_plan_without_a_gpu() {
+    let PlanOf { plan, constants, needs } = recorded(KERNEL, MODEL).unwrap();
+    assert!(needs.is_empty() && plan.prepare.is_empty(), "{plan:?}");
+    let [node] = plan.forward.as_slice() else { panic!("{:?}", plan.forward) };
+    let Op::Launch(launch) = &node.op else { panic!("{node:?}") };
+    assert_eq!((launch.grid, launch.block), ([1, 1, 1], [256, 1, 1]));
+    let pointed = |argument: usize| {
+        let relocation = launch.args[argument].relocations[0];
+        plan.blocks[relocation.to.block as usize].role
+    };
+    assert_eq!(pointed(0), Role::Input(0));
+    assert_eq!(pointed(1), Role::Weight(0));
+    assert_eq!(pointed(2), Role::Constant(0));
+    assert!(matches!(pointed(3), Role::Call { .. }));
+    assert_eq!(launch.args[4].bytes, 8u32.to_le_bytes());
+    // Columns of a matrix of two rows of eight: 100 and 108, 101 and 109, ...
+    let table: Vec<f32> = constants[0].chunks_exact(4).take(4).map(float).collect();
+    assert_eq!(table, [100.0, 108.0, 101.0, 109.0]);
+    assert_eq!(roles(&plan).len(), 4, "{:?}", plan.blocks);
+}
+
+fn float(bytes: &[u8]) -> f32 {
+    f32::from_le_bytes(bytes.try_into().unwrap())
+}
+
+#[test]
+fn what_cannot_be_recorded_is_named() {
+    let asks = MODEL.replace("        return y", "        return y if x.sum() > 0 else x");
+    let told = recorded(KERNEL, &asks).map(|_| ()).unwrap_err().reason;
+    assert!(told.contains("sum"), "{told}");
+    let random = MODEL.replace("y, 8)", "y, 8 + int(torch.randint(1 << 30, (1,)).item()))");
+    let random = random
+        .replace("torch.randint(", "torch.randint(high=")
+        .replace("(1,)", "size=(1,), device='cpu'");
+    let told = recorded(KERNEL, &random).map(|_| ()).unwrap_err().reason;
+    assert!(told.contains("add") || told.contains("rand"), "{told}");
+    let dies = MODEL
+        .replace("        y = torch", "        import os\n        os._exit(3)\n        y = torch");
+    let told = recorded(KERNEL, &dies).map(|_| ()).unwrap_err().reason;
+    assert!(told.contains("ended"), "{told}");
+}
+
+/// A file of the corpus: its task, and the candidate.
+fn entry(text: &str) -> (String, Candidate) {
+    let task = text.lines().find_map(|line| line.strip_prefix("Task: ")).unwrap();
+    let files = text.split("\n## ").skip(1).map(|part| {
+        let (name, rest) = part.split_once('\n').unwrap();
+        let (_, code) = rest.split("```").nth(1).unwrap().split_once('\n').unwrap();
+        (name.trim().to_owned(), code.as_bytes().to_vec())
+    });
+    (task.trim().to_owned(), Candidate::from_files(files.collect()))
+}
+
+/// Records a kind of the corpus for a GPU: how many were recorded, of how many that build.
+fn record_corpus(kind: &str) -> (usize, usize) {
+    let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/integrity"));
+    let mut files: Vec<_> =
+        fs_err::read_dir(corpus.join(kind)).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let (host, judge) = (host(), shared_judge());
+    let (mut recorded, mut all) = (0, 0);
+    for path in files {
+        let text = fs_err::read_to_string(&path).unwrap();
+        if !text.lines().any(|line| line.starts_with("Devices:") && line.contains("cuda")) {
+            continue;
+        }
+        let (task, candidate) = entry(&text);
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let source = corpus.join("tasks").join(&task).with_extension("py");
+        let source = fs_err::read_to_string(source).unwrap();
+        let artifact = match built(&candidate, Some(source.clone())) {
+            Ok(artifact) => artifact,
+            Err(why) => {
+                println!("{name}: does not build: {why}");
+                continue;
+            }
+        };
+        all += 1;
+        let model = String::from_utf8_lossy(&candidate.files()["model_new.py"]).into_owned();
+        let mut session = judge.task(&warpwright_task::Task::from_source(&task, &source)).unwrap();
+        let weights = session.weights_to_record(session.oracle.played).unwrap();
+        let inputs = session.inputs_to_record().unwrap();
+        match record_in(&host, &artifact, &model, (&weights, &inputs)) {
+            Ok(_) => {
+                recorded += 1;
+                println!("{name}: recorded");
+            }
+            Err(NoPlan { reason }) => println!("{name}: {reason}"),
+        }
+    }
+    (recorded, all)
+}
+
+#[test]
+fn long_most_honest_candidates_are_recorded() {
+    let (recorded, all) = record_corpus("honest");
+    println!("{recorded} of {all} honest candidates were recorded");
+    assert!(recorded * 10 >= all * 9, "{recorded} of {all}");
+}
+
+/// What is recorded of an attack is a plan like any other: it is judged by what its kernels do.
+#[test]
+fn long_attacks_are_recorded_or_named() {
+    let (recorded, all) = record_corpus("attacks");
+    println!("{recorded} of {all} attacks were recorded");
+    assert!(all > 0);
+}
