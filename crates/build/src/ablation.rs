@@ -25,15 +25,18 @@ use crate::process::{self, Command, Ended};
 /// The functions that `hostcuda` calls before a kernel, and before a product.
 const HOST_LAUNCHES: &str = "hostcuda_launches";
 const HOST_LIBRARIES: &str = "hostcuda_libraries";
+/// The function by which a recorder is installed.
+const HOST_RECORDER: &str = "hostcuda_set_recorder";
 /// Prefixes of the mangled names of `hostcuda`'s products and launches.
 const HOST_PRODUCT: &str = "_ZN8hostcuda4gemmI";
 const HOST_LAUNCH: &str = "_ZN8hostcuda6launchI";
 
-/// Definitions with which a candidate would replace the functions that an ablation stubs.
+/// Definitions with which a candidate would replace the functions that an ablation stubs, or a recorder's.
 pub(crate) fn taken(symbols: &[Linkage], file: &str) -> Vec<Diagnostic> {
     let runtime =
         |name: &&String| allowed::LAUNCHES.contains(&name.as_str()) || allowed::library_work(name);
-    let ours = |name: &&String| [HOST_LAUNCHES, HOST_LIBRARIES].contains(&name.as_str());
+    let hooks = [HOST_LAUNCHES, HOST_LIBRARIES, HOST_RECORDER];
+    let ours = |name: &&String| hooks.contains(&name.as_str());
     let defined = symbols.iter().flat_map(|s| s.defined.iter().filter(runtime));
     let strong = symbols.iter().flat_map(|s| s.strong.iter().filter(ours));
     let mut names: Vec<&String> = defined.chain(strong).collect();
@@ -184,5 +187,11 @@ mod tests {
             ["forbidden definition of cublasSgemm_v2", "forbidden definition of cudaLaunchKernel"]
         );
         assert!(taken(&[object(&["cudaLaunchKernel"], &["launch"])], "a").is_empty());
+        for hook in [HOST_LAUNCHES, HOST_LIBRARIES, HOST_RECORDER] {
+            assert_eq!(taken(&[object(&[], &[hook])], "a").len(), 1, "{hook}");
+            let defined = HashSet::from([hook.to_owned()]);
+            let weak = Linkage { defined, ..Linkage::default() };
+            assert!(taken(&[weak], "a").is_empty(), "{hook} of the headers");
+        }
     }
 }

@@ -8,6 +8,8 @@
 //! - allocation, shapes and streams of torch;
 //! - the Python functions that pybind11 calls.
 
+use crate::symbol;
+
 /// C functions and data, except mathematics.
 #[rustfmt::skip]
 const C: &[&str] = &[
@@ -36,6 +38,17 @@ const C: &[&str] = &[
 
 /// Functions that the headers of the cpu device need for the stacks of a block's threads.
 pub(crate) const HOST_STACKS: [&str; 3] = ["mmap", "mprotect", "munmap"];
+
+/// C functions and data that kernels of the cpu device may need, with `hostcuda`'s runtime, except mathematics: what
+/// device code may call on a GPU, memory for stacks and shared memory, and what compilers make of loops.
+#[rustfmt::skip]
+const KERNEL: &[&str] = &[
+    "_GLOBAL_OFFSET_TABLE_", "__assert_fail", "__dso_handle", "__errno_location",
+    "__gxx_personality_v0", "__stack_chk_fail", "__tls_get_addr", "abort", "aligned_alloc",
+    "bcmp", "calloc", "fprintf", "fputc", "fputs", "free", "fwrite", "malloc", "memchr", "memcmp",
+    "memcpy", "memmove", "mempcpy", "memset", "posix_memalign", "printf", "putc", "putchar",
+    "puts", "realloc", "stderr", "stdout", "strcmp", "strlen", "strncmp", "vfprintf", "vprintf",
+];
 
 /// Functions that compilers call: exceptions and OpenMP.
 const COMPILER: &[&str] = &["_Unwind_", "__cxa_", "GOMP_", "omp_get_", "omp_in_"];
@@ -218,9 +231,33 @@ const PYTHON: &[&str] = &[
 /// Whether a launcher may need this C function.
 pub(crate) fn c_function(symbol: &str) -> bool {
     let unchecked = symbol.strip_prefix("__").and_then(|s| s.strip_suffix("_chk"));
-    C.contains(&symbol)
-        || unchecked.is_some_and(|name| C.contains(&name))
-        || begins(COMPILER, symbol)
+    C.contains(&symbol) || unchecked.is_some_and(|name| C.contains(&name)) || computes(symbol)
+}
+
+/// Whether kernels of the cpu device may need this symbol, with `hostcuda`'s runtime: see [`crate::alone`].
+pub(crate) fn kernel_import(symbol: &str) -> bool {
+    if let Some(path) = symbol::path(symbol) {
+        return match path[..] {
+            ["__cxxabiv1", ..]
+            | ["std", "terminate"]
+            | ["std", "chrono", "_V2", "steady_clock", ..] => true,
+            ["std", name, ..] => name.starts_with("__throw_"),
+            [operator] => {
+                operator.starts_with("operator new") || operator.starts_with("operator delete")
+            }
+            _ => false,
+        };
+    }
+    let unchecked = symbol.strip_prefix("__").and_then(|s| s.strip_suffix("_chk"));
+    KERNEL.contains(&symbol)
+        || unchecked.is_some_and(|name| KERNEL.contains(&name))
+        || HOST_STACKS.contains(&symbol)
+        || computes(symbol)
+}
+
+/// Whether this is a function that compilers call by themselves, or mathematics.
+fn computes(symbol: &str) -> bool {
+    begins(COMPILER, symbol)
         || begins(ARITHMETIC, symbol) && symbol.ends_with(|c: char| c.is_ascii_digit())
         || begins(CONVERSIONS, symbol)
         || mathematics(symbol)

@@ -10,6 +10,7 @@
 //! | `cuda_extension.so` | the pybind module, if there is a binding |
 //! | `inline.json` | [`InlineTable`]: harvested `load_inline` modules by key |
 //! | `inline/<key>.so` | their libraries |
+//! | `alone/<library>` | for the cpu device: the same libraries for their kernels alone, [`KernelsAlone`] |
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
 
 /// Version of every JSON file in an artifact folder.
-pub const ARTIFACT_VERSION: u32 = 2;
+pub const ARTIFACT_VERSION: u32 = 3;
 
 /// Device to compile for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -122,12 +123,25 @@ pub struct Artifact {
     pub own_kernels: u32,
     /// Matrix products and convolutions of NVIDIA's libraries that its binaries call, sorted.
     pub library_calls: Vec<String>,
+    /// Per library of a build for the cpu device, by its path: the copy from which kernels run without the
+    /// candidate's host code. Empty for a GPU, and for instrumented builds.
+    pub kernels_alone: BTreeMap<String, KernelsAlone>,
     /// Compiler warnings, capped.
     pub warnings: Vec<Diagnostic>,
     /// Whether everything came from the cache.
     pub cached: bool,
     /// Wall time of this build in seconds.
     pub seconds: f64,
+}
+
+/// A library for its kernels alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelsAlone {
+    /// Path relative to the artifact folder. An offset in the library's image is the same in this file's.
+    File(String),
+    /// Why there is none: the candidate is judged with its host code.
+    Refused(String),
 }
 
 /// Why a candidate did not build.
@@ -281,6 +295,8 @@ pub struct BuildManifest {
     pub own_kernels: u32,
     /// See [`Artifact::library_calls`].
     pub library_calls: Vec<String>,
+    /// See [`Artifact::kernels_alone`].
+    pub kernels_alone: BTreeMap<String, KernelsAlone>,
     /// See [`Artifact::warnings`].
     pub warnings: Vec<Diagnostic>,
 }

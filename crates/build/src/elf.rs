@@ -31,12 +31,9 @@ const WRITABLE_CODE: u32 = 3;
 /// In a cubin: a kernel, not a device function.
 const STO_CUDA_ENTRY: u8 = 0x10;
 const DT_NEEDED: u64 = 1;
-const DT_RPATH: u64 = 15;
-const DT_RUNPATH: u64 = 29;
-const DT_DEPAUDIT: u64 = 0x6fff_fefb;
-const DT_AUDIT: u64 = 0x6fff_fefc;
-const DT_AUXILIARY: u64 = 0x7fff_fffd;
-const DT_FILTER: u64 = 0x7fff_ffff;
+/// `DT_RPATH`, `DT_RUNPATH`, `DT_DEPAUDIT`, `DT_AUDIT`, `DT_AUXILIARY`, `DT_FILTER`: entries with which a library
+/// chooses what else is loaded.
+pub(crate) const STEERS: [u64; 6] = [15, 29, 0x6fff_fefb, 0x6fff_fefc, 0x7fff_fffd, 0x7fff_ffff];
 
 /// Reads a 64-bit little-endian shared library. `None` if it is not one, or is malformed.
 pub(crate) fn imports(file: &[u8]) -> Option<Imports> {
@@ -223,9 +220,7 @@ fn read_dynamic(bytes: &[u8], strings: &[u8], found: &mut Imports) -> Option<()>
         match u64_at(entry, 0)? {
             0 => break,
             DT_NEEDED => found.needed.push(text_at(strings, value)?),
-            DT_RPATH | DT_RUNPATH | DT_AUDIT | DT_DEPAUDIT | DT_AUXILIARY | DT_FILTER => {
-                found.steers_loader = true;
-            }
+            tag if STEERS.contains(&tag) => found.steers_loader = true,
             _ => {}
         }
     }
@@ -250,15 +245,15 @@ fn text_at(strings: &[u8], at: usize) -> Option<String> {
     Some(String::from_utf8_lossy(&tail[..end]).into_owned())
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 

@@ -18,6 +18,7 @@
 
 mod ablation;
 mod allowed;
+mod alone;
 mod artifact;
 mod bench;
 mod builder;
@@ -33,6 +34,7 @@ mod files;
 mod flags;
 mod headers;
 mod host;
+mod image;
 mod imports;
 mod inline;
 mod launchers;
@@ -57,8 +59,8 @@ mod unit;
 
 pub use artifact::{
     ARTIFACT_VERSION, Artifact, BuildManifest, Element, Failed, InlineModule, InlineTable,
-    Instrument, Launcher, LauncherTable, Outcome, Param, ParamKind, Request, Resources, Returns,
-    Target,
+    Instrument, KernelsAlone, Launcher, LauncherTable, Outcome, Param, ParamKind, Request,
+    Resources, Returns, Target,
 };
 pub use builder::Builder;
 pub use error::BuildError;

@@ -11,8 +11,8 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources, Severity};
 
 use crate::artifact::{
-    ARTIFACT_VERSION, Artifact, BuildManifest, Failed, InlineModule, InlineTable, Launcher,
-    LauncherTable, Outcome, Request, Resources, Target,
+    ARTIFACT_VERSION, Artifact, BuildManifest, Failed, InlineModule, InlineTable, KernelsAlone,
+    Launcher, LauncherTable, Outcome, Request, Resources, Target,
 };
 use crate::bench::{Bench, Object, Report};
 use crate::builder::Builder;
@@ -107,6 +107,7 @@ impl Builder {
             inline: !plan.modules.is_empty(),
             own_kernels: imported.own_kernels,
             library_calls: imported.library_calls.into_iter().collect(),
+            kernels_alone: imported.alone,
             kernels: report.kernels,
             warnings: diagnostics::ranked(report.warnings),
         };
@@ -193,6 +194,8 @@ impl Builder {
         let mut launches = false;
         let mut link = |library, objects: &[Object], name: &str| {
             let imported = done(bench.link(library, objects, staged, name)?)?;
+            let alone = bench.kernels_alone(staged, name)?;
+            computes.alone.extend(alone.map(|alone| (name.to_owned(), alone)));
             launches |= imported.launches;
             computes.library_calls.extend(imported.library_work);
             Ok::<_, Stop>(())
@@ -276,6 +279,7 @@ impl Builder {
 struct Computes {
     own_kernels: u32,
     library_calls: BTreeSet<String>,
+    alone: BTreeMap<String, KernelsAlone>,
 }
 
 fn done(linked: Linked) -> Result<Imported, Stop> {
@@ -350,6 +354,7 @@ fn artifact(
         kernels,
         own_kernels: manifest.own_kernels,
         library_calls: manifest.library_calls,
+        kernels_alone: manifest.kernels_alone,
         warnings: manifest.warnings,
         cached,
         seconds: start.elapsed().as_secs_f64(),

@@ -37,10 +37,24 @@ static inline cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, size_t) {
 static inline cublasStatus_t cublasSetPointerMode(cublasHandle_t, cublasPointerMode_t) { return CUBLAS_STATUS_SUCCESS; }
 static inline const char* cublasGetStatusString(cublasStatus_t s) { return s ? "cublas call not supported here" : "success"; }
 
+namespace hostcuda {
+inline cublasStatus_t write_down(const GemmCall& call) {
+  return recorder->gemm(recorder->context, &call) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+// Everything that can be computed here.
+inline bool supported(cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cublasComputeType_t compute) {
+  auto known = [](cudaDataType_t t) { return t == CUDA_R_32F || t == CUDA_R_16F || t == CUDA_R_16BF; };
+  return a == b && known(a) && known(c) && compute != CUBLAS_COMPUTE_16F;
+}
+}  // namespace hostcuda
+
 static inline cublasStatus_t cublasSgemm(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                                          const float* alpha, const float* A, int lda, const float* B, int ldb,
                                          const float* beta, float* C, int ldc) {
   if (m < 0 || n < 0 || k < 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (hostcuda::recording())
+    return hostcuda::write_down({{ta, tb}, {m, n, k}, A, B, C, {}, CUDA_R_32F, {lda, ldb, ldc}, {}, alpha, beta, 1,
+                                 CUBLAS_COMPUTE_32F, CUBLAS_DEFAULT_MATH, CUBLAS_GEMM_DEFAULT, nullptr});
   hostcuda::gemm(ta != CUBLAS_OP_N, tb != CUBLAS_OP_N, m, n, k, *alpha, A, lda, B, ldb, *beta, C, ldc);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -48,6 +62,9 @@ static inline cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t h, cublasO
                                                        int n, int k, const float* alpha, const float* A, int lda,
                                                        long long sa, const float* B, int ldb, long long sb,
                                                        const float* beta, float* C, int ldc, long long sc, int count) {
+  if (hostcuda::recording() && m >= 0 && n >= 0 && k >= 0 && count > 0)
+    return hostcuda::write_down({{ta, tb}, {m, n, k}, A, B, C, {}, CUDA_R_32F, {lda, ldb, ldc}, {sa, sb, sc}, alpha, beta,
+                                 (uint32_t)count, CUBLAS_COMPUTE_32F, CUBLAS_DEFAULT_MATH, CUBLAS_GEMM_DEFAULT, nullptr});
   cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
   for (int i = 0; i < count && !s; ++i)
     s = cublasSgemm(h, ta, tb, m, n, k, alpha, A + i * sa, lda, B + i * sb, ldb, beta, C + i * sc, ldc);
@@ -70,8 +87,11 @@ inline cublasStatus_t gemm_out(bool ta, bool tb, int m, int n, int k, float alph
 static inline cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                                           const void* alpha, const void* A, cudaDataType_t at, int lda, const void* B,
                                           cudaDataType_t bt, int ldb, const void* beta, void* C, cudaDataType_t ct, int ldc,
-                                          cublasComputeType_t compute, cublasGemmAlgo_t) {
-  if (at != bt || compute == CUBLAS_COMPUTE_16F) return CUBLAS_STATUS_NOT_SUPPORTED;
+                                          cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  if (!hostcuda::supported(at, bt, ct, compute)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (hostcuda::recording())
+    return hostcuda::write_down({{ta, tb}, {m, n, k}, A, B, C, {(uint32_t)at, (uint32_t)bt, (uint32_t)ct}, CUDA_R_32F,
+                                 {lda, ldb, ldc}, {}, alpha, beta, 1, (uint32_t)compute, CUBLAS_DEFAULT_MATH, algorithm, nullptr});
   const bool a = ta != CUBLAS_OP_N, b = tb != CUBLAS_OP_N;
   const float x = *(const float*)alpha, y = *(const float*)beta;
   switch (at) {
@@ -87,6 +107,10 @@ static inline cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublas
                                                         long long sb, const void* beta, void* C, cudaDataType_t ct, int ldc,
                                                         long long sc, int count, cublasComputeType_t compute,
                                                         cublasGemmAlgo_t algorithm) {
+  if (hostcuda::recording() && hostcuda::supported(at, bt, ct, compute) && count > 0)
+    return hostcuda::write_down({{ta, tb}, {m, n, k}, A, B, C, {(uint32_t)at, (uint32_t)bt, (uint32_t)ct}, CUDA_R_32F,
+                                 {lda, ldb, ldc}, {sa, sb, sc}, alpha, beta, (uint32_t)count, (uint32_t)compute,
+                                 CUBLAS_DEFAULT_MATH, algorithm, nullptr});
   auto bytes = [](cudaDataType_t t) { return (long long)(t == CUDA_R_32F ? 4 : t == CUDA_R_64F ? 8 : 2); };
   cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
   for (int i = 0; i < count && !s; ++i)

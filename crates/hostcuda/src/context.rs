@@ -20,6 +20,8 @@ pub(crate) struct Context<'a, 'u> {
     pub(crate) device: HashSet<&'a str>,
     /// Macros that mention an index.
     indexed_macros: HashSet<&'a str>,
+    /// Names of macros.
+    pub(crate) macros: HashSet<&'a str>,
     /// Names of kernels defined here.
     pub(crate) kernels: HashSet<&'a str>,
     /// Kernels whose names are also names of variables.
@@ -40,6 +42,7 @@ impl<'a, 'u> Context<'a, 'u> {
             waits: HashSet::new(),
             device: HashSet::new(),
             indexed_macros,
+            macros: unit.macros.iter().map(|m| m.name).collect(),
             kernels: found.functions.iter().filter(|f| f.kernel).map(|f| f.name).collect(),
             shadowed: HashSet::new(),
             own: found.functions.iter().map(|f| f.name).collect(),

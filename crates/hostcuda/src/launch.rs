@@ -19,7 +19,8 @@ pub(crate) fn rewrite(context: &Context<'_, '_>, seq: &Seq<'_>, edits: &mut Edit
 
 fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits) -> Option<()> {
     let start = kernel_start(seq, at)?;
-    let base = kernel_name(seq, start, at).unwrap_or("");
+    let (first, last) = without_brackets(seq, start, at);
+    let base = kernel_name(seq, first, last).unwrap_or("");
     let close = config_end(seq, at)?;
     let open = close + 3;
     if seq.text(open) != "(" {
@@ -27,7 +28,7 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     }
     let end = seq.close(open)?;
     let known = context.kernels.contains(base)
-        && (!context.shadowed.contains(base) || seq.text(start + 1) == "::");
+        && (!context.shadowed.contains(base) || seq.text(first + 1) == "::");
     // What is launched by another name is one of this file's kernels, if it has any.
     let any = |set: &HashSet<&str>| {
         context.kernels.is_empty() || context.kernels.iter().any(|kernel| set.contains(kernel))
@@ -39,22 +40,29 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
     let tokens = &seq.tokens;
     let name = literal(&source[tokens[start].start..tokens[at].start]);
     // An expression is evaluated once, not by every thread.
-    let evaluated =
-        (start..at).any(|i| matches!(seq.text(i), "[" | "?") || (i > start && seq.text(i) == "("));
+    let evaluated = !known
+        && (start..at)
+            .any(|i| matches!(seq.text(i), "[" | "?") || (i > start && seq.text(i) == "("));
     // A loop over threads vectorises only with the kernel in it.
     let inline = if waits { "" } else { "__attribute__((always_inline)) " };
-    let parameters =
-        format!("(const ::hostcuda::Index& hostcuda_at, auto... hostcuda_args) {inline}{{");
-    let arguments = "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config";
-    let (before, after) = if evaluated {
-        ("[hostcuda_kernel = ".to_owned(), format!("]{parameters} hostcuda_kernel{arguments}"))
+    let closure =
+        format!("[&](const ::hostcuda::Index& hostcuda_at, auto... hostcuda_args) {inline}{{ ");
+    let arguments = "(hostcuda_at, hostcuda_args...); }";
+    let (function, before, after) = if evaluated {
+        ("launch", "::hostcuda::pointer(".to_owned(), "), ".to_owned())
+    } else if !known && variable(context, seq, start, at) {
+        let named = (start..at).map(|i| seq.text(i)).collect::<Vec<_>>().join(" ");
+        ("launch_either", closure, format!("{arguments}, ::hostcuda::pointer({named}), "))
+    } else if known {
+        ("launch", format!("::hostcuda::named({closure}"), format!("{arguments}), "))
     } else {
-        (format!("[&]{parameters} "), arguments.to_owned())
+        ("launch", closure, format!("{arguments}, "))
     };
     edits.insert(
         tokens[start].start,
-        format!("::hostcuda::launch<{waits}, {device}, {shape}>({before}"),
+        format!("::hostcuda::{function}<{waits}, {device}, {shape}>({before}"),
     );
+    let after = format!("{after}::hostcuda::Config");
     edits.replace(source, tokens[at].start, tokens[at].end, format!("{after}({name}, "));
     let comma = if end == open + 1 { "" } else { ", " };
     edits.replace(source, tokens[close].start, tokens[open].end, format!("){comma}"));
@@ -62,6 +70,17 @@ fn launch(context: &Context<'_, '_>, seq: &Seq<'_>, at: usize, edits: &mut Edits
         edits.replace(source, token.start, token.end, "nullptr");
     }
     Some(())
+}
+
+/// Whether the launched expression is a variable or a member: no kernel and no macro, whose text may name a
+/// template, and nothing in a macro's body.
+fn variable(context: &Context<'_, '_>, seq: &Seq<'_>, start: usize, at: usize) -> bool {
+    let names_one = |i: usize| {
+        let word = seq.text(i);
+        let kernel_or_macro = context.kernels.contains(word) || context.macros.contains(word);
+        matches!(word, "." | "->" | "(" | ")" | "*") || seq.is_ident(i) && !kernel_or_macro
+    };
+    std::ptr::eq(seq, &raw const context.unit.main) && (start..at).all(names_one)
 }
 
 /// `text` as a C++ string in one line, for traces.
@@ -120,6 +139,15 @@ fn is_keyword(word: &str) -> bool {
     )
 }
 
+/// The expression inside the brackets around all of it.
+fn without_brackets(seq: &Seq<'_>, mut start: usize, mut end: usize) -> (usize, usize) {
+    while seq.text(start) == "(" && seq.close(start).is_some_and(|close| close + 1 == end) {
+        start += 1;
+        end -= 1;
+    }
+    (start, end)
+}
+
 /// The kernel's own name: the last identifier outside its template arguments. `None` for an
 /// expression whose kernel is known only at run time.
 fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Option<&'a str> {
@@ -131,7 +159,7 @@ fn kernel_name<'a>(seq: &Seq<'a>, start: usize, end: usize) -> Option<&'a str> {
                 i = seq.past_angle(i).unwrap_or(end);
                 continue;
             }
-            "(" | "[" | "." | "->" | "*" => return None,
+            "(" | "[" | "." | "->" | "*" | "?" => return None,
             _ if seq.is_ident(i) => name = Some(seq.text(i)),
             _ => {}
         }

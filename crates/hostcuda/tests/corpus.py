@@ -721,6 +721,18 @@ def _(k: Launch) -> None:
     close(c, (a.float() @ b.float()).half(), 4e-3)
 
 
+@case("gemm_cublas", "gemm_of_any_type")
+def _(k: Launch) -> None:
+    long = ctypes.c_longlong
+    a, b = R(3, 20, 70).bfloat16(), R(3, 50, 70).bfloat16()
+    c = R(3, 20, 50)
+    want = 0.5 * (a.float() @ b.float().mT) + 2 * c
+    strides = (long, 50 * 70), (long, 20 * 70), (long, 20 * 50)
+    sizes = (50, 20, 70, 14, 14, 0, 70, 70, 50)
+    assert k(b, a, c, 1, 0, *sizes, *strides, 3, 0.5, 2.0, 68, -1) == 0
+    close(c, want, 1e-4)
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)

@@ -1,8 +1,9 @@
 //! Builds for the host, loaded and run together with torch.
 
-use warpwright_build::{Request, Resources, Target};
+use warpwright_build::{KernelsAlone, Request, Resources, Target};
 use warpwright_record::verdict::FailureClass;
 
+use crate::alone::{recorded, run_alone};
 use crate::bench::{
     bench, bench_with_nvcc, bench_with_torch_headers, built, candidate, failed, unique,
 };
@@ -185,6 +186,14 @@ else:
     raise AssertionError("not refused")
 "#,
     );
+    // The module registers itself when it is loaded, and needs torch; its kernels need neither.
+    let module = "import torch\nfrom pathlib import Path\nfrom warpwright_oracle import extension\n\
+                  extension.install(Path(ARTIFACT), 'cpu')\nimport cuda_extension\n";
+    let call = "cuda_extension.gelu_forward(torch.zeros(17, 59), scale=3.0)";
+    let recording = recorded(&bench, &artifact, "cuda_extension.so", (module, call));
+    let numbers = run_alone(&bench, &artifact, "cuda_extension.so", &recording);
+    assert!((numbers[0] - 3.0 * 0.841_344_7).abs() < 1e-5, "gelu(1) is {}", numbers[0] / 3.0);
+    assert_eq!((numbers[1002], numbers[1003]), (numbers[0], 1.0));
     // Only the binding changes: the kernel's object is not made again, and torch operators are found.
     let cheat = binding.replace("    return y;", "    return y + torch::matmul(x, x.t()).sum();");
     let files = [
@@ -244,6 +253,8 @@ fn inline_sources_are_harvested_built_and_reused() {
     let candidate = warpwright_record::candidate::Candidate::from_files(files.collect());
     let artifact = built(bench.builder.build(&candidate, &Target::Cpu).unwrap());
     assert!(artifact.inline && !artifact.has_extension);
+    let alone: Vec<_> = artifact.kernels_alone.values().collect();
+    assert!(matches!(alone[..], [KernelsAlone::File(_)]), "{alone:?}");
     assert!(artifact.warnings[0].message.contains("--use_fast_math is ignored"));
     let script = format!(
         r#"

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says that it fails by panicking")]
 
+mod alone;
 mod bench;
 mod corpus;
 mod cpu;

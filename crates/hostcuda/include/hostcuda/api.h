@@ -1,5 +1,6 @@
 // The host API. Everything is synchronous: streams and events have no state of their own, except
-// that an event remembers when it was recorded.
+// that an event remembers when it was recorded. What touches memory of the device asks the recorder,
+// if there is one, in the order of the program, which is an order that streams and events allow.
 #pragma once
 #include <chrono>
 
@@ -77,9 +78,33 @@ static inline const char* cudaGetErrorString(cudaError_t e) {
 }
 namespace hostcuda {
 inline cudaError_t fail(cudaError_t e) { return last_error = e; }
-inline cudaError_t allocate(void** p, size_t n) {
+inline cudaError_t told(int result) { return result ? fail((cudaError_t)result) : cudaSuccess; }
+inline cudaError_t allocate_host(void** p, size_t n) {
   *p = n ? aligned_alloc(256, (n + 255) / 256 * 256) : nullptr;
   return n && !*p ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+inline cudaError_t allocate(void** p, size_t n) {
+  return recording() ? told(recorder->allocate(recorder->context, p, n)) : allocate_host(p, n);
+}
+inline cudaError_t release(void* p) {
+  if (recording()) return told(recorder->release(recorder->context, p));
+  return ::free(p), cudaSuccess;
+}
+inline cudaError_t fill(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (recording()) {
+    const FillCall call = {to, bytes, bytes, 1, (unsigned char)value, 1, stream};
+    return told(recorder->fill(recorder->context, &call));
+  }
+  return memset(to, value, bytes), cudaSuccess;
+}
+inline cudaError_t copy(const CopyCall& c) {
+  if (recording()) return told(recorder->copy(recorder->context, &c));
+  if (c.height == 1) return memmove(c.to, c.from, c.width), cudaSuccess;
+  for (size_t i = 0; i < c.height; ++i) memmove((char*)c.to + i * c.to_pitch, (const char*)c.from + i * c.from_pitch, c.width);
+  return cudaSuccess;
+}
+inline cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return copy(CopyCall{to, from, bytes, bytes, bytes, 1, kind, 0, stream});
 }
 }  // namespace hostcuda
 
@@ -100,6 +125,7 @@ static inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t = nullptr)
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 static inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 static inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
+  if (hostcuda::recording()) return hostcuda::told(hostcuda::recorder->refuse(hostcuda::recorder->context, __func__));
   *ms = std::chrono::duration<float, std::milli>(b->at - a->at).count();
   return cudaSuccess;
 }
@@ -108,37 +134,36 @@ inline cudaError_t cudaMalloc(T** p, size_t n) { return hostcuda::allocate((void
 template <class T>
 inline cudaError_t cudaMallocAsync(T** p, size_t n, cudaStream_t) { return hostcuda::allocate((void**)p, n); }
 template <class T>
-inline cudaError_t cudaMallocHost(T** p, size_t n) { return hostcuda::allocate((void**)p, n); }
-static inline cudaError_t cudaFree(void* p) { return free(p), cudaSuccess; }
-static inline cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return free(p), cudaSuccess; }
+inline cudaError_t cudaMallocHost(T** p, size_t n) { return hostcuda::allocate_host((void**)p, n); }
+static inline cudaError_t cudaFree(void* p) { return hostcuda::release(p); }
+static inline cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return hostcuda::release(p); }
 static inline cudaError_t cudaFreeHost(void* p) { return free(p), cudaSuccess; }
-static inline cudaError_t cudaMemset(void* p, int v, size_t n) { return memset(p, v, n), cudaSuccess; }
-static inline cudaError_t cudaMemsetAsync(void* p, int v, size_t n, cudaStream_t = nullptr) { return memset(p, v, n), cudaSuccess; }
-static inline cudaError_t cudaMemcpy(void* d, const void* s, size_t n, cudaMemcpyKind) { return memmove(d, s, n), cudaSuccess; }
-static inline cudaError_t cudaMemcpyAsync(void* d, const void* s, size_t n, cudaMemcpyKind, cudaStream_t = nullptr) {
-  return memmove(d, s, n), cudaSuccess;
+static inline cudaError_t cudaMemset(void* p, int v, size_t n) { return hostcuda::fill(p, v, n, nullptr); }
+static inline cudaError_t cudaMemsetAsync(void* p, int v, size_t n, cudaStream_t s = nullptr) { return hostcuda::fill(p, v, n, s); }
+static inline cudaError_t cudaMemcpy(void* d, const void* s, size_t n, cudaMemcpyKind k) { return hostcuda::copy(d, s, n, k, nullptr); }
+static inline cudaError_t cudaMemcpyAsync(void* d, const void* s, size_t n, cudaMemcpyKind k, cudaStream_t stream = nullptr) {
+  return hostcuda::copy(d, s, n, k, stream);
 }
 static inline cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t width, size_t height,
-                                            cudaMemcpyKind, cudaStream_t = nullptr) {
-  for (size_t i = 0; i < height; ++i) memmove((char*)d + i * dp, (const char*)s + i * sp, width);
-  return cudaSuccess;
+                                            cudaMemcpyKind k, cudaStream_t stream = nullptr) {
+  return hostcuda::copy(hostcuda::CopyCall{d, s, dp, sp, width, height, k, 0, stream});
 }
 static inline cudaError_t cudaMemcpy2D(void* d, size_t dp, const void* s, size_t sp, size_t width, size_t height, cudaMemcpyKind k) {
   return cudaMemcpy2DAsync(d, dp, s, sp, width, height, k);
 }
 template <class T>
-inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* s, size_t n, size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
+inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* s, size_t n, size_t offset = 0, cudaMemcpyKind k = cudaMemcpyHostToDevice) {
   if (offset + n > sizeof(T)) return hostcuda::fail(cudaErrorInvalidValue);
-  return memcpy((char*)&symbol + offset, s, n), cudaSuccess;
+  return hostcuda::copy((char*)&symbol + offset, s, n, k, nullptr);
 }
 template <class T>
 inline cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* s, size_t n, size_t offset, cudaMemcpyKind k, cudaStream_t = nullptr) {
   return cudaMemcpyToSymbol(symbol, s, n, offset, k);
 }
 template <class T>
-inline cudaError_t cudaMemcpyFromSymbol(void* d, const T& symbol, size_t n, size_t offset = 0, cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+inline cudaError_t cudaMemcpyFromSymbol(void* d, const T& symbol, size_t n, size_t offset = 0, cudaMemcpyKind k = cudaMemcpyDeviceToHost) {
   if (offset + n > sizeof(T)) return hostcuda::fail(cudaErrorInvalidValue);
-  return memcpy(d, (const char*)&symbol + offset, n), cudaSuccess;
+  return hostcuda::copy(d, (const char*)&symbol + offset, n, k, nullptr);
 }
 template <class T>
 inline cudaError_t cudaGetSymbolAddress(void** p, T& symbol) { return *p = (void*)&symbol, cudaSuccess; }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hostcuda/fiber.h"
+#include "hostcuda/record.h"
 
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
@@ -33,9 +34,10 @@ struct Config {
   const char* name = "";  // the kernel as the source spells it
   dim3 grid, block;
   size_t shared;
-  Config(dim3 g, dim3 b, size_t bytes = 0, cudaStream_t = nullptr) : grid(g), block(b), shared(bytes) {}
-  Config(const char* n, dim3 g, dim3 b, size_t bytes = 0, cudaStream_t = nullptr)
-      : name(n), grid(g), block(b), shared(bytes) {}
+  cudaStream_t stream;
+  Config(dim3 g, dim3 b, size_t bytes = 0, cudaStream_t s = nullptr) : grid(g), block(b), shared(bytes), stream(s) {}
+  Config(const char* n, dim3 g, dim3 b, size_t bytes = 0, cudaStream_t s = nullptr)
+      : name(n), grid(g), block(b), shared(bytes), stream(s) {}
 };
 
 }  // namespace hostcuda
@@ -111,14 +113,25 @@ __attribute__((always_inline)) inline Answer ask_row(const Index& i, int turn, c
   return answer;
 }
 
+// Whether there is no kernel; entry.h knows of pointers.
+template <class Kernel>
+inline bool missing(const Kernel&) { return false; }
+// Writes a launch down instead of running it; see entry.h.
+template <bool kWaits, bool kDevice, unsigned kShape, class Kernel, class... Args>
+cudaError_t record(Kernel kernel, const Config& c, Args... args);
+
 // kWaits: some thread of the kernel may wait for another. kDevice: some function that it calls looks
 // up its indices in the worker. kShape: 1 the kernel has a bounds check that can be asked, 2 for a
 // grid-stride loop, 4 if its first and last thread speak for a row. kernel(index, arguments...) runs
 // one thread.
 template <bool kWaits, bool kDevice, unsigned kShape, class Kernel, class... Args>
 __attribute__((noinline)) void launch(Kernel kernel, const Config& c, Args... args) {
-  if (cudaError_t error = check(c)) {
+  if (cudaError_t error = missing(kernel) ? cudaErrorInvalidDeviceFunction : check(c)) {
     last_error = error;
+    return;
+  }
+  if (recording()) {
+    if (cudaError_t error = record<kWaits, kDevice, kShape>(kernel, c, args...)) last_error = error;
     return;
   }
   if (!hostcuda_launches()) return;
@@ -220,3 +233,5 @@ inline Here here() {
   return {w.current->thread, w.index.block, w.index.block_dim, w.index.grid_dim};
 }
 }  // namespace hostcuda
+
+#include "hostcuda/entry.h"

@@ -55,7 +55,11 @@ class KernelPointer<void(Args...)> {
 // they point to; whether it waits is not known here, and waiting is always right.
 template <class... P, size_t... I>
 inline void launch_unpacked(void (*kernel)(const Index&, P...), const Config& c, void** a, std::index_sequence<I...>) {
-  launch<true, true, 0>([=](const Index& i, auto... args) { kernel(i, args...); }, c, (*(std::remove_reference_t<P>*)a[I])...);
+  launch<true, true, 0>(pointer(kernel), c, (*(std::remove_reference_t<P>*)a[I])...);
+}
+template <class... P>
+inline Pointer<P...> pointer(KernelPointer<void(P...)> kernel) {
+  return {kernel.kernel()};
 }
 // What this launch came to; an error of an earlier one stays for cudaGetLastError.
 template <class Launch>

@@ -38,3 +38,12 @@ extern "C" int hgemm_cublas(const __half* a, const __half* b, __half* c, int m, 
     return (int)cublasGemmEx(handle(), CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &alpha, b, CUDA_R_16F, n, a, CUDA_R_16F, k, &beta, c,
                              CUDA_R_16F, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }
+// Every field of the general form; types are numbers of cudaDataType_t.
+extern "C" int gemm_of_any_type(const void* a, const void* b, void* c, int ta, int tb, int m, int n, int k, int at, int bt, int ct,
+                                int lda, int ldb, int ldc, long long sa, long long sb, long long sc, int batch, float alpha, float beta,
+                                int compute, int algorithm, cudaStream_t s) {
+    cublasSetStream(handle(), s);
+    return (int)cublasGemmStridedBatchedEx(handle(), (cublasOperation_t)ta, (cublasOperation_t)tb, m, n, k, &alpha, a, (cudaDataType_t)at,
+                                           lda, sa, b, (cudaDataType_t)bt, ldb, sb, &beta, c, (cudaDataType_t)ct, ldc, sc, batch,
+                                           (cublasComputeType_t)compute, (cublasGemmAlgo_t)algorithm);
+}

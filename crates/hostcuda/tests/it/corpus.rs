@@ -104,6 +104,12 @@ fn corpus_kernels_match_torch() {
     drive("corpus.py", &[], "4");
 }
 
+/// Nothing runs while the corpus is recorded, and another copy of a library computes the same bits.
+#[test]
+fn recorded_launches_give_direct_bits() {
+    drive("replay.py", &[], "2");
+}
+
 #[test]
 fn concurrent_repeated_launches_give_identical_bits() {
     drive("stress.py", &["5"], "4");

@@ -72,3 +72,8 @@ fn honest_kernels_match_gpu_results() {
 fn constructors_and_multiline_macros_are_rewritten() {
     run("classes");
 }
+
+#[test]
+fn recorder_hears_every_call_and_nothing_runs() {
+    run("recording");
+}

@@ -16,7 +16,7 @@ fn has(source: &str, part: &str) {
 fn launches_keep_their_arguments_in_place() {
     has(
         "__global__ void k(int* p) {}\nvoid f() { k<<<dim3(1, 2), 32, 4, s>>>(p); }",
-        "(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(\"k\", dim3(1, 2), 32, 4, s), p);",
+        "(hostcuda_at, hostcuda_args...); }), ::hostcuda::Config(\"k\", dim3(1, 2), 32, 4, s), p);",
     );
     has(
         "template <class T> __global__ void k() {}\nvoid f() { ns::k<A<B<int>>><<<1, 2>>>(); }",
@@ -30,6 +30,34 @@ fn launches_keep_their_arguments_in_place() {
         "#define L(k, n, ...) k<<<n, 256>>>(__VA_ARGS__)\n",
         "{ k(hostcuda_at, hostcuda_args...); }, ::hostcuda::Config(\"k\", n, 256), __VA_ARGS__)",
     );
+}
+
+/// A recording has the address of a kernel that is chosen at run time; what the file names needs none.
+#[test]
+fn kernels_chosen_at_run_time_become_pointers() {
+    let launched = |expression: &str| {
+        let kernels = "#define MACRO k\ntemplate <class T> __global__ void k(T* p) {}\n";
+        cpp(&format!("{kernels}void f() {{ {expression}<<<1, 2>>>(p); }}"))
+    };
+    for named in ["k", "k<float>", "n::k<float>", "(k<float>)"] {
+        let text = launched(named);
+        assert!(
+            text.contains("::hostcuda::launch<false, false, 0>(::hostcuda::named([&]"),
+            "{text}"
+        );
+        assert!(!text.contains("pointer("), "{text}");
+    }
+    for evaluated in ["(b ? k<float> : k<int>)", "table[1]", "pick(b)"] {
+        let text = launched(evaluated);
+        let expected = format!("launch<false, false, 0>(::hostcuda::pointer({evaluated}), ");
+        assert!(text.contains(&expected), "{text}");
+    }
+    for variable in ["v", "this->v", "(v)"] {
+        let text = launched(variable);
+        assert!(text.contains("::hostcuda::launch_either<") && text.contains("pointer("), "{text}");
+    }
+    // What a macro stands for may have no address: a template whose arguments are deduced.
+    assert!(!launched("MACRO").contains("pointer("));
 }
 
 /// Kernels with synchronisation, directly or through functions, macros and functors, and kernels
