@@ -92,7 +92,8 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         seed: 0,
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
-        require_tier: TierArg::Any,
+        // Its baseline is the same launcher in Python: a pair of one tier.
+        require_tier: TierArg::Host,
         python: args.python.clone(),
         cache: args.cache.clone(),
         json: args.json,

@@ -36,6 +36,10 @@ pub(crate) trait LoadedCandidate {
         self.window_state().layout.calls
     }
 
+    /// Time of a window of its process in which nothing is computed, which ends with a look at these places; `None`
+    /// if a candidate's host code could lengthen it.
+    fn nothing(&mut self, samples: &[u64]) -> Result<Option<Duration>, Trouble>;
+
     /// Forgets a variant.
     fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble>;
 

@@ -18,6 +18,8 @@ pub(crate) struct Stumble {
 pub(crate) enum Trouble {
     Judge(JudgeError),
     Candidate(Stumble),
+    /// Its launch plan does not hold for what it is called with, and why. Not in the host tier.
+    Unplanned(String),
 }
 
 impl<E: Into<JudgeError>> From<E> for Trouble {

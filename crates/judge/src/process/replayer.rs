@@ -56,6 +56,8 @@ pub(crate) struct Replay {
     replayer: Replayer,
     /// Name of the weights, and the plan for them.
     plans: Vec<(&'static str, Placed)>,
+    /// Structure of the inputs that were recorded, and the numbers among them.
+    trees: [Json; 2],
     /// Whose weights are in memory.
     settled: Option<&'static str>,
     state: WindowState,
@@ -141,7 +143,7 @@ impl Replay {
     /// Loads the plans of a candidate, the same but for the constants; the first one's kernels are loaded.
     pub(crate) fn load(
         mut replayer: Replayer,
-        plans: Vec<(&'static str, Arc<PlanOf>)>,
+        (plans, trees): (Vec<(&'static str, Arc<PlanOf>)>, [Json; 2]),
         artifact: &Path,
         (arena, layout, random): (Arc<Arena>, Layout, StdRng),
         patience: Duration,
@@ -169,6 +171,7 @@ impl Replay {
         Ok(Ok(Self {
             replayer,
             plans: placed,
+            trees,
             settled: None,
             state,
             patience,
@@ -330,7 +333,7 @@ impl LoadedCandidate for Replay {
         let calls = draws.len() as u64;
         self.map_inputs(calls)?;
         let stopped = |answer| trouble("forward", answer);
-        let Self { replayer, plans, state, patience, inputs, used, last, .. } = self;
+        let Self { replayer, plans, trees, state, patience, inputs, used, last, .. } = self;
         let Some((_, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
             return Err(
                 JudgeError::infrastructure("replay a plan", "it has no such weights").into()
@@ -363,8 +366,12 @@ impl LoadedCandidate for Replay {
         let sets = state.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
         state.spent.inputs += staging.elapsed();
         // What was recorded was recorded for these shapes and numbers.
-        if sets.iter().any(|set| !same_form(set, &oracle.opened.sizes.inputs)) {
-            return Err(too_large().into());
+        if !sets.iter().all(|set| same_shapes(set, &oracle.opened.sizes.inputs)) {
+            return Err(Trouble::Unplanned("the inputs' shapes or strides vary".to_owned()));
+        }
+        if !sets.iter().all(|set| covered(&set.tree, trees)) {
+            let why = "numbers among the inputs vary in another way than when it was recorded";
+            return Err(Trouble::Unplanned(why.to_owned()));
         }
         let samples = results.samples(zone, SAMPLES, &mut state.random);
         let (at, arena) = (offsets(&samples), Arc::clone(&state.arena));
@@ -394,6 +401,17 @@ impl LoadedCandidate for Replay {
         each.min().unwrap_or(0)
     }
 
+    fn nothing(&mut self, samples: &[u64]) -> Result<Option<Duration>, Trouble> {
+        let stage = Request::Stage(wire::Stage { calls: 0, at: String::new(), graph: false });
+        self.replayer.ask::<Json>("forward", &stage, PATIENCE)?;
+        let (go, arena) = (json_of(&Request::Go(wire::Go { graph: false })), &self.state.arena);
+        let worker = &mut self.replayer.worker;
+        let (elapsed, answer) = worker.window((&go, None), PATIENCE, |_| arena.samples(samples));
+        let answered = answer.map_err(|answer| trouble("forward", answer))?;
+        answered.seen.transpose()?;
+        Ok(Some(elapsed))
+    }
+
     fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {
         if self.settled == Some(variant) {
             self.settled = None;
@@ -406,10 +424,33 @@ impl LoadedCandidate for Replay {
     }
 }
 
-/// Whether a set has the shapes and the structure of another.
-fn same_form(set: &Value, other: &Value) -> bool {
+/// Whether the tensors of a set have the shapes and strides of another's.
+fn same_shapes(set: &Value, other: &Value) -> bool {
     let shape = |place: &Place| (place.shape.clone(), place.strides.clone(), place.dtype.clone());
     set.tensors.iter().map(shape).eq(other.tensors.iter().map(shape))
+}
+
+/// Whether a plan holds for these inputs: its recordings differ wherever these differ from either.
+fn covered(tree: &Json, [one, other]: &[Json; 2]) -> bool {
+    match (tree, one, other) {
+        (Json::Array(all), Json::Array(ones), Json::Array(others)) => {
+            all.len() == ones.len()
+                && all.len() == others.len()
+                && all
+                    .iter()
+                    .zip(ones.iter().zip(others))
+                    .all(|(item, (one, other))| covered(item, &[one.clone(), other.clone()]))
+        }
+        (Json::Object(all), Json::Object(ones), Json::Object(others)) => {
+            all.len() == ones.len()
+                && all.len() == others.len()
+                && all.iter().all(|(name, item)| match (ones.get(name), others.get(name)) {
+                    (Some(one), Some(other)) => covered(item, &[one.clone(), other.clone()]),
+                    _ => false,
+                })
+        }
+        _ => tree == one || tree == other || one != other && tree.is_number() && one.is_number(),
+    }
 }
 
 /// Where the results of a window lie, as the judge placed them.
@@ -449,4 +490,23 @@ fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
 fn json_of(request: &Request) -> Json {
     // Plain data with names for keys always has a form.
     serde_json::to_value(request).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::covered;
+
+    #[test]
+    fn plans_hold_for_numbers_that_recordings_varied() {
+        let list = |a: i32, b: i32| json!({"list": [{"tensor": 0}, {"value": a}, {"value": b}]});
+        let recorded = [list(1, 7), list(2, 7)];
+        assert!(covered(&list(5, 7), &recorded));
+        assert!(!covered(&list(1, 8), &recorded), "the second number never varied");
+        assert!(!covered(&json!({"list": [{"tensor": 0}, {"value": 1}]}), &recorded));
+        assert!(!covered(&json!({"list": [{"tensor": 1}, {"value": 1}, {"value": 7}]}), &recorded));
+        let flags = [json!({"value": true}), json!({"value": false})];
+        assert!(covered(&flags[0], &flags) && !covered(&json!({"value": 3}), &flags));
+    }
 }

@@ -198,6 +198,10 @@ impl Runner {
 }
 
 impl LoadedCandidate for Runner {
+    fn nothing(&mut self, _: &[u64]) -> Result<Option<Duration>, Trouble> {
+        Ok(None)
+    }
+
     fn window_state(&self) -> &WindowState {
         &self.state
     }

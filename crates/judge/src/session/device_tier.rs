@@ -33,7 +33,7 @@ impl TaskSession<'_> {
     ) -> Result<Option<NoPlan>, JudgeError> {
         let tools = match &self.processes.host.plans {
             Ok(tools) => tools,
-            Err(why) => return Ok(Some(NoPlan::new(why.clone()))),
+            Err(why) => return Ok(Some(NoPlan::of_machine(why.clone()))),
         };
         let started = Instant::now();
         let plans = match self.record(candidate, artifact, tools)? {
@@ -74,6 +74,7 @@ impl TaskSession<'_> {
         match went {
             Ok(why) => Ok(why),
             Err(Trouble::Judge(error)) => Err(error),
+            Err(Trouble::Unplanned(why)) => Ok(Some(NoPlan::new(why))),
             Err(Trouble::Candidate(stumble)) => {
                 found.integrity.extend(finding(&stumble));
                 found.failure = Some(classify(&stumble, None, ""));
@@ -101,16 +102,17 @@ impl TaskSession<'_> {
         let random = StdRng::seed_from_u64(self.random.random());
         let terms = (Arc::clone(arena), self.layout, random);
         let patience = self.patience();
-        let loaded = Replay::load(replayer, plans.of.clone(), &artifact.dir, terms, patience);
+        let recorded = (plans.of.clone(), plans.trees.clone());
+        let loaded = Replay::load(replayer, recorded, &artifact.dir, terms, patience);
         let mut replay = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(Unreplayable { replayer, reason })) => {
                 return (Some(replayer), Ok(Some(NoPlan::new(reason))));
             }
-            Err(Trouble::Judge(error)) => return (None, Err(error.into())),
             Err(Trouble::Candidate(stumble)) => {
                 return (None, Ok(Some(NoPlan::new(classify(&stumble, None, "").message))));
             }
+            Err(trouble) => return (None, Err(trouble)),
         };
         found.seconds.load = holding.elapsed().as_secs_f64();
         found.times.prepare = Some(plans.prepare_ms);

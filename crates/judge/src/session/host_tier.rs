@@ -73,6 +73,9 @@ impl TaskSession<'_> {
         match went {
             Ok(()) => Ok(()),
             Err(Trouble::Judge(error)) => Err(error),
+            Err(Trouble::Unplanned(why)) => {
+                Err(JudgeError::infrastructure("judge in the host tier", why))
+            }
             Err(Trouble::Candidate(stumble)) => {
                 found.integrity.extend(finding(&stumble));
                 found.failure = Some(classify(&stumble, outcome.as_ref(), &tail));

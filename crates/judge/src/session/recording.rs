@@ -10,6 +10,7 @@ use warpwright_build::Artifact;
 use warpwright_plan::{NotRecordable, Sources, merge};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::inputs::InputFamily;
+use warpwright_record::verdict::Failure;
 
 use super::TaskSession;
 use super::libraries::Libraries;
@@ -23,6 +24,9 @@ use crate::process::recorder::{Given, GivenWeights, Recorded, record};
 use crate::process::replayer::PlanOf;
 use crate::process::wire::Value;
 
+/// Longest reason for a caveat, in characters.
+const MOST_TEXT: usize = 300;
+
 /// How often two recordings are made again that lie too much alike.
 const RETRIES: u32 = 2;
 
@@ -30,6 +34,8 @@ const RETRIES: u32 = 2;
 pub(super) struct Plans {
     /// For each set of weights that is judged, by name.
     pub(super) of: Vec<(&'static str, Arc<PlanOf>)>,
+    /// Structure of the inputs of both recordings, and the numbers among them.
+    pub(super) trees: [Json; 2],
     /// Milliseconds of `prepare()` on the host.
     pub(super) prepare_ms: f64,
 }
@@ -38,18 +44,34 @@ pub(super) struct Plans {
 #[derive(Debug)]
 pub(super) struct NoPlan {
     pub(super) reason: String,
+    /// How its host code failed, if it did.
+    pub(super) failure: Option<Box<Failure>>,
+    /// Whether the machine has no device tier.
+    pub(super) of_machine: bool,
+}
+
+impl NoPlan {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), failure: None, of_machine: false }
+    }
+
+    /// No candidate has one here.
+    pub(super) fn of_machine(reason: String) -> Self {
+        Self { of_machine: true, ..Self::new(reason) }
+    }
+
+    fn failed(failure: Failure) -> Self {
+        // The rest is the candidate's word.
+        let reason = failure.message.lines().next().unwrap_or_default();
+        let reason: String = reason.chars().take(MOST_TEXT).collect();
+        Self { failure: Some(Box::new(failure)), ..Self::new(reason) }
+    }
 }
 
 impl Plans {
     /// Whether no kernel reaches beyond the plans.
     pub(super) fn needs_nothing(&self) -> bool {
         self.of.iter().all(|(_, plan)| plan.needs.is_empty())
-    }
-}
-
-impl NoPlan {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
     }
 }
 
@@ -72,45 +94,38 @@ impl TaskSession<'_> {
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
         let (machine, rest, played) = (self.machine, self.oracle.rest(), self.oracle.played);
         let inputs = self.inputs_to_record()?;
-        let mut of = Vec::new();
-        let mut prepare_ms = 0.0;
-        for variant in [played, rest] {
-            let weights = self.weights_to_record(variant)?;
-            let subject = Subject {
-                source: &source,
-                artifact: &artifact.dir,
-                settings: (profile_name(machine.config.profile), mode_name(self.task.mode)),
-                weights: &weights,
-                inputs: &inputs,
-                libraries: &libraries,
-                tools,
-                compiler: &machine.compiler,
-                patience: self.patience(),
-                seed: self.random.random(),
-            };
-            let (made, took) = match subject.record(&self.processes.host, &machine.arbiter)? {
-                Ok(made) => made,
-                Err(why) => return Ok(Err(why)),
-            };
-            let first = of.first().map(|(_, plan): &(_, Arc<PlanOf>)| Arc::clone(plan));
-            if let Some(first) = first {
-                if !made.plan.same_but_constants(&first.plan) {
-                    let reason = "it launches other work with other weights";
-                    return Ok(Err(NoPlan::new(reason)));
-                }
-            } else {
-                prepare_ms = took;
-            }
-            let no_tables = made.constants.is_empty();
-            let made = Arc::new(made);
-            of.push((variant, Arc::clone(&made)));
-            if no_tables {
-                // Nothing in it came from the weights.
-                of.push((rest, made));
-                break;
-            }
+        let seed = self.random.random();
+        // With both sets: what the host reads of weights may be anywhere in a plan.
+        let weights = [self.weights_to_record(played)?, self.weights_to_record(rest)?];
+        let subject = |weights| Subject {
+            source: &source,
+            artifact: &artifact.dir,
+            settings: (profile_name(machine.config.profile), mode_name(self.task.mode)),
+            weights,
+            inputs: &inputs,
+            libraries: &libraries,
+            tools,
+            compiler: &machine.compiler,
+            patience: self.patience(),
+            seed,
+        };
+        let [of_played, of_rest] = &weights;
+        let record = |weights| subject(weights).record(&self.processes.host, &machine.arbiter);
+        let (first, second) = std::thread::scope(|scope| {
+            let second = scope.spawn(|| record(of_rest));
+            (record(of_played), second.join())
+        });
+        let died = |_| JudgeError::infrastructure("record a candidate", "a thread of ours died");
+        let ((first, prepare_ms), (second, _)) = match (first?, second.map_err(died)??) {
+            (Ok(first), Ok(second)) => (first, second),
+            (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
+        };
+        if !second.plan.same_but_constants(&first.plan) {
+            return Ok(Err(NoPlan::new("it launches other work with other weights")));
         }
-        Ok(Ok(Plans { of, prepare_ms }))
+        let of = vec![(played, Arc::new(first)), (rest, Arc::new(second))];
+        let trees = inputs.map(|value| value.tree);
+        Ok(Ok(Plans { of, trees, prepare_ms }))
     }
 
     /// The weights of a variant, and the arguments of the constructor, on the host.
@@ -167,6 +182,13 @@ struct Subject<'a> {
     seed: u32,
 }
 
+/// Why two recordings are no plan.
+enum Unrecorded {
+    /// The candidate failed.
+    Failed(Failure),
+    Refused(NotRecordable),
+}
+
 impl Subject<'_> {
     /// Two recordings and what they agree on; milliseconds of `prepare()`. Recordings at like distances, which
     /// happen by chance, are made again.
@@ -175,8 +197,10 @@ impl Subject<'_> {
         loop {
             let seed = u64::from(self.seed) + 2 * u64::from(left);
             match self.record_once(seed, host, arbiter)? {
-                Err(NotRecordable::Recorder { .. }) if left > 0 => left -= 1,
-                done => return Ok(done.map_err(|why| NoPlan::new(why.to_string()))),
+                Err(Unrecorded::Refused(NotRecordable::Recorder { .. })) if left > 0 => left -= 1,
+                Err(Unrecorded::Refused(why)) => return Ok(Err(NoPlan::new(why.to_string()))),
+                Err(Unrecorded::Failed(failure)) => return Ok(Err(NoPlan::failed(failure))),
+                Ok(done) => return Ok(Ok(done)),
             }
         }
     }
@@ -186,7 +210,7 @@ impl Subject<'_> {
         seed: u64,
         host: &Host,
         arbiter: &DeviceArbiter,
-    ) -> Result<Result<(PlanOf, f64), NotRecordable>, JudgeError> {
+    ) -> Result<Result<(PlanOf, f64), Unrecorded>, JudgeError> {
         let kernels = json!(self.libraries.kernels);
         let one = |inputs: &Value, number: u64| {
             let given = Given {
@@ -211,11 +235,15 @@ impl Subject<'_> {
             (Ok(first), Ok(second)) => (first, second),
             (Err(Trouble::Judge(error)), _) | (_, Err(Trouble::Judge(error))) => return Err(error),
             (Err(Trouble::Candidate(stumble)), _) | (_, Err(Trouble::Candidate(stumble))) => {
-                return Ok(Err(NotRecordable::Refused(classify(&stumble, None, "").message)));
+                return Ok(Err(Unrecorded::Failed(classify(&stumble, None, ""))));
+            }
+            (Err(Trouble::Unplanned(why)), _) | (_, Err(Trouble::Unplanned(why))) => {
+                return Ok(Err(Unrecorded::Refused(NotRecordable::Refused(why))));
             }
         };
         let prepare_ms = first.prepare_ms.min(second.prepare_ms);
-        Ok(self.merged([&first, &second]).map(|plan| (plan, prepare_ms)))
+        let merged = self.merged([&first, &second]).map_err(Unrecorded::Refused);
+        Ok(merged.map(|plan| (plan, prepare_ms)))
     }
 
     /// What two recordings agree on.
@@ -243,8 +271,8 @@ fn has_numbers(tree: &Json) -> bool {
         Json::Object(fields) => {
             fields.iter().any(|(name, value)| name != "tensor" && has_numbers(value))
         }
-        Json::Number(_) => true,
-        Json::Null | Json::Bool(_) | Json::String(_) => false,
+        Json::Number(_) | Json::Bool(_) => true,
+        Json::Null | Json::String(_) => false,
     }
 }
 

@@ -48,13 +48,16 @@ impl<'j> TaskSession<'j> {
         if wanted != Some(Tier::Host) {
             match self.run_in_the_device_tier(candidate, artifact, stage, found)? {
                 None => return Ok(()),
-                Some(NoPlan { reason }) if wanted == Some(Tier::Device) => {
-                    let text = format!("the device tier cannot judge it: {reason}");
-                    found.failure = Some(failure(FailureClass::NotRecordable, text));
+                Some(why) if wanted == Some(Tier::Device) => {
+                    let text = format!("the device tier cannot judge it: {}", why.reason);
+                    let unrecorded = || failure(FailureClass::NotRecordable, text);
+                    found.failure = Some(why.failure.map_or_else(unrecorded, |failure| *failure));
                     found.tier = Tier::Device;
                     return Ok(());
                 }
-                Some(NoPlan { reason }) => {
+                // What no candidate has here is no news of this one.
+                Some(NoPlan { of_machine: true, .. }) if !self.machine.device.is_accelerator() => {}
+                Some(NoPlan { reason, .. }) => {
                     found.caveats.push(format!("judged in the host tier: {reason}"));
                 }
             }
@@ -141,6 +144,7 @@ impl<'j> TaskSession<'j> {
             Ok(())
             | Err(
                 Trouble::Candidate(_)
+                | Trouble::Unplanned(_)
                 | Trouble::Judge(JudgeError::Unfit { .. } | JudgeError::Memory { .. }),
             ) => true,
             Err(Trouble::Judge(_)) => false,

@@ -64,8 +64,10 @@ impl Windows {
 /// The windows of whole rounds; entries of the same index belong together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
-    /// Windows in which nothing is computed.
+    /// Windows in which nothing is computed, in the baselines' process.
     pub(crate) nothing: Vec<f64>,
+    /// The same in the candidate's process, if that runs only our own host code.
+    pub(crate) own_nothing: Vec<f64>,
     pub(crate) candidate: Windows,
     pub(crate) baselines: Vec<(Baseline, Windows)>,
 }
@@ -74,6 +76,9 @@ impl Rounds {
     /// Takes one round out.
     pub(crate) fn forget(&mut self, round: usize) {
         self.nothing.remove(round);
+        if round < self.own_nothing.len() {
+            self.own_nothing.remove(round);
+        }
         self.candidate.0.remove(round);
         for (_, windows) in &mut self.baselines {
             windows.0.remove(round);
@@ -88,7 +93,13 @@ impl Rounds {
 
     /// Coefficient of variation of the candidate's windows.
     pub(crate) fn variation(&self) -> Option<f64> {
-        stats::variation(&self.per_call(&self.candidate))
+        stats::variation(&self.per_call_of_candidate())
+    }
+
+    /// Seconds of a window of the candidate's in which nothing is computed.
+    fn candidates_nothing(&self) -> f64 {
+        let own = Some(&self.own_nothing).filter(|own| !own.is_empty());
+        stats::rough(own.unwrap_or(&self.nothing))
     }
 
     /// Which share of each of a contender's windows so many seconds are.
@@ -98,10 +109,14 @@ impl Rounds {
         windows.0.iter().map(|window| share(window.1)).collect()
     }
 
-    /// Seconds per call of a contender's windows.
+    /// Seconds per call of a baseline's windows.
     fn per_call(&self, windows: &Windows) -> Vec<f64> {
-        let nothing = stats::rough(&self.nothing);
-        windows.0.iter().map(|&(calls, seconds)| per_call(seconds, nothing, calls)).collect()
+        each_call(windows, stats::rough(&self.nothing))
+    }
+
+    /// Seconds per call of the candidate's windows.
+    fn per_call_of_candidate(&self) -> Vec<f64> {
+        each_call(&self.candidate, self.candidates_nothing())
     }
 
     /// The same, with short windows that follow each other taken for one of about so many calls: what
@@ -130,6 +145,10 @@ pub(crate) struct Summary {
     pub(crate) caveats: Vec<String>,
     /// The largest share by which a sample of the candidate was moved outwards.
     pub(crate) unequal: f64,
+}
+
+fn each_call(windows: &Windows, nothing: f64) -> Vec<f64> {
+    windows.0.iter().map(|&(calls, seconds)| per_call(seconds, nothing, calls)).collect()
 }
 
 /// Seconds per call of one window.
@@ -212,7 +231,7 @@ impl Levels {
 
     /// The candidate's as well, from these rounds.
     pub(crate) fn of_all(ready: &[Ready], rounds: &Rounds) -> Self {
-        let candidate = History::default().level(&rounds.per_call(&rounds.candidate));
+        let candidate = History::default().level(&rounds.per_call_of_candidate());
         Self { candidate, ..Self::of_baselines(ready, rounds) }
     }
 }
@@ -247,7 +266,7 @@ pub(crate) fn summarise(
         between(&scaled, shares)
     };
     let mut caveats = Vec::new();
-    let mut candidate = rounds.per_call(&rounds.candidate);
+    let mut candidate = rounds.per_call_of_candidate();
     let disturbed = baseline_floor::limit(levels.candidate, &mut candidate);
     caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
     let shares = rounds.shares(&rounds.candidate, unequal);

@@ -68,6 +68,7 @@ impl Measurement<'_> {
         let mut checks = Checks::new(&schedule);
         let mut rounds = Rounds {
             nothing: Vec::new(),
+            own_nothing: Vec::new(),
             candidate: Windows::default(),
             baselines: ready.iter().map(|r| (r.which, Windows::default())).collect(),
         };
@@ -84,6 +85,7 @@ impl Measurement<'_> {
             let name = self.task;
             let look = Look { arena: candidate.arena(), samples: &samples };
             rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
+            rounds.own_nothing.extend(candidate.nothing(&samples)?.map(|took| took.as_secs_f64()));
             for contender in measure::order(ready.len(), self.random) {
                 if contender == 0 {
                     let held = if long { later } else { calls };
@@ -91,7 +93,8 @@ impl Measurement<'_> {
                         self.timed_window(process, candidate, held, (&mut checks, round), found)?;
                     rounds.candidate.push(held, seconds);
                     if !long {
-                        let spent = seconds - rounds.nothing[round];
+                        let own = rounds.own_nothing.get(round);
+                        let spent = seconds - own.unwrap_or(&rounds.nothing[round]);
                         let most = self.most_calls;
                         (calls, later) = windows::regrown(&self.plan, (calls, later), spent, most);
                     }
@@ -176,7 +179,11 @@ impl Measurement<'_> {
         // Checks were windows of few calls.
         let mut nothing = f64::INFINITY;
         for _ in 0..windows::TRIES {
-            nothing = nothing.min(process.nothing(task, None)?.as_secs_f64());
+            let took = match candidate.nothing(&[])? {
+                Some(own) => own,
+                None => process.nothing(task, None)?,
+            };
+            nothing = nothing.min(took.as_secs_f64());
         }
         let least = candidate.window_state().shortest.map_or(0.0, |(window, calls)| {
             (window.as_secs_f64() - nothing).max(0.0) / calls as f64
@@ -184,7 +191,11 @@ impl Measurement<'_> {
         let first = windows::first_calls(plan, least, self.most_calls);
         let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
             let started = Instant::now();
-            let nothing = process.nothing(task, None)?.as_secs_f64();
+            let nothing = match candidate.nothing(&[])? {
+                Some(own) => own,
+                None => process.nothing(task, None)?,
+            };
+            let nothing = nothing.as_secs_f64();
             let (played, _) = measure::candidate_window(oracle, candidate, calls, random)?;
             (samples, last) = (played.sampled(), started.elapsed().as_secs_f64());
             Ok((nothing, played.elapsed.as_secs_f64()))

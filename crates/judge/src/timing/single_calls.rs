@@ -88,6 +88,7 @@ pub(super) fn compare(
         let (mut candidate, mut baseline) = (0.0, 0.0);
         let look = Look { arena: loaded.arena(), samples };
         let nothing = process.nothing(measurement.task, Some(look))?.as_secs_f64();
+        let own = loaded.nothing(samples)?.map_or(nothing, |own| own.as_secs_f64());
         for contender in measure::order(1, measurement.random) {
             if contender == 0 {
                 candidate = measurement.timed_window(process, loaded, 1, (checks, round), found)?;
@@ -101,7 +102,7 @@ pub(super) fn compare(
                 baseline = measure::baseline_window(process, name, one, staged, look)?;
             }
         }
-        pairs.push((candidate - nothing, baseline - nothing));
+        pairs.push((candidate - own, baseline - nothing));
     }
     let Some(least) = at_least(&pairs, 1e-3 * slope.value) else { return Ok(()) };
     found.caveats.extend(limit(&mut found.times, &mut found.speedup, least));

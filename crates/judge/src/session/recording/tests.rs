@@ -230,7 +230,7 @@ fn record_corpus(kind: &str) -> (usize, usize) {
                 recorded += 1;
                 println!("{name}: recorded");
             }
-            Err(NoPlan { reason }) => println!("{name}: {reason}"),
+            Err(NoPlan { reason, .. }) => println!("{name}: {reason}"),
         }
     }
     (recorded, all)

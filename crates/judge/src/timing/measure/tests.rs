@@ -18,6 +18,7 @@ fn windows_of_different_lengths_give_equal_times() {
     let lengths = || [4usize, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15].into_iter();
     let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
     let rounds = Rounds {
+        own_nothing: Vec::new(),
         nothing: vec![2e-4; 11],
         candidate: of(1e-3),
         baselines: vec![(Baseline::Eager, of(1.5e-3))],
@@ -30,9 +31,31 @@ fn windows_of_different_lengths_give_equal_times() {
     assert!(rounds.variation().unwrap() < 1e-9);
 }
 
+/// A process that answers sooner than the baselines' has its own empty windows taken from its windows.
+#[test]
+fn own_empty_windows_count_for_the_candidate_only() {
+    let of = |nothing: f64| Windows((0..11).map(|_| (4, nothing + 4e-3)).collect());
+    let mut rounds = Rounds {
+        nothing: vec![2e-4; 11],
+        own_nothing: vec![1e-4; 11],
+        candidate: of(1e-4),
+        baselines: vec![(Baseline::Eager, of(2e-4))],
+    };
+    let times = |rounds: &Rounds| {
+        let summary = summarise(rounds, &Levels::default(), (Interim::at_all(2), 0.0));
+        summary.times.candidate.unwrap().value
+    };
+    assert!((times(&rounds) - 1.0).abs() < 1e-9);
+    rounds.forget(3);
+    assert_eq!((rounds.nothing.len(), rounds.own_nothing.len()), (10, 10));
+    rounds.own_nothing.clear();
+    assert!(times(&rounds) < 0.98, "the control sees the difference");
+}
+
 #[test]
 fn the_best_baseline_is_the_fastest_one() {
     let rounds = Rounds {
+        own_nothing: Vec::new(),
         nothing: vec![0.001; 9],
         candidate: windows(10, vec![0.011; 9]),
         baselines: vec![
@@ -54,6 +77,7 @@ fn the_best_baseline_is_the_fastest_one() {
 fn drift_between_rounds_cancels() {
     let drift: Vec<f64> = (0..9).map(|i| 1.0 + 0.2 * f64::from(i)).collect();
     let rounds = Rounds {
+        own_nothing: Vec::new(),
         nothing: vec![0.0; 9],
         candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
         baselines: vec![(Baseline::Eager, windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()))],
@@ -73,6 +97,7 @@ fn empty_windows_give_narrower_intervals_than_half_windows() {
     for _ in 0..200 {
         let mut draw = |t: f64| -> Vec<f64> { (0..9).map(|_| noisy(t)).collect() };
         let rounds = Rounds {
+            own_nothing: Vec::new(),
             nothing: draw(1e-4),
             candidate: windows(10, draw(10.1e-3)),
             baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
@@ -101,6 +126,7 @@ fn empty_windows_give_narrower_intervals_than_half_windows() {
 fn the_interval_includes_per_process_offsets() {
     let over = |speedup: f64, window: f64, unequal: f64| {
         let rounds = Rounds {
+            own_nothing: Vec::new(),
             nothing: vec![3e-4; 7],
             candidate: windows(4, vec![3e-4 + window - 13e-6; 7]),
             baselines: vec![(Baseline::Eager, windows(4, vec![3e-4 + window * speedup; 7]))],
@@ -135,6 +161,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
             theirs.push(calls, 3e-4 + spent * truth * (1.0 + 0.006 * normal()));
             let Some(look) = schedule.look_after(nothing.len()) else { continue };
             let rounds = Rounds {
+                own_nothing: Vec::new(),
                 nothing: nothing.clone(),
                 candidate: mine.clone(),
                 baselines: vec![(Baseline::Eager, theirs.clone())],
