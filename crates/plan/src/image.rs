@@ -48,6 +48,9 @@ pub struct Image {
     /// Functions of the device runtime that its kernels call, e.g. `vprintf`, `malloc`, `__assertfail`. They
     /// have effects that no plan describes: output, memory that outlives the module, launches.
     pub needs: BTreeSet<String>,
+    /// Bytes that the driver keeps on the device for code and variables, at most: those of all sections but
+    /// shared memory, or of all variables if these claim more.
+    pub loaded_bytes: u64,
 }
 
 /// An entry point.
@@ -137,11 +140,16 @@ impl Image {
             }
         }
         let undefined = symbols.iter().filter(|s| s.kind == STT_FUNC && s.section == 0);
+        let variables = variables(&elf, &symbols)?;
+        let claimed = variables.values().copied().fold(0, u64::saturating_add);
+        let lasting = elf.sections.iter().filter(|s| !s.name.starts_with(".nv.shared."));
+        let bytes = lasting.map(|section| section.bytes).fold(0, u64::saturating_add);
         Ok(Self {
             compute_capability,
             kernels,
             needs: undefined.map(|symbol| symbol.name.to_owned()).collect(),
-            symbols: variables(&elf, &symbols)?,
+            symbols: variables,
+            loaded_bytes: bytes.max(claimed),
         })
     }
 }

@@ -25,7 +25,7 @@ use nodes::{Phased, Resolver};
 pub use refusal::{NotRecordable, Place};
 use roles::Roles;
 
-use crate::limits::{MAX_RECORDING_BYTES, MAX_TENSORS};
+use crate::limits::{MAX_BLOCKS, MAX_RECORDING_BYTES, MAX_TENSORS};
 use crate::plan::{
     Address, Fill, LaunchPlan, Memory, Node, Op, Output, Outputs, PLAN_VERSION, Producer, TensorMap,
 };
@@ -115,6 +115,7 @@ pub fn merge(recordings: [&Recording; 2], sources: &Sources<'_>) -> Result<Merge
     let mut used: BTreeSet<u32> = calls.used(&phased.prepare);
     used.extend(calls.used(&phased.second));
     used.extend(outputs.tensors.iter().map(|output| output.at.block));
+    NotRecordable::beyond("pieces of memory", used.len() as u64, MAX_BLOCKS as u64)?;
     Assembler { modules: &modules, maps: &tensor_maps, compiler: sources.compiler, roles }
         .finish(phased, outputs, &used)
 }

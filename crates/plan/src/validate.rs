@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use crate::image::Image;
 use crate::limits::{
     MAX_ARGUMENT_BYTES, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_CONSTANT_BYTES, MAX_EDGES, MAX_ENTRIES,
-    MAX_NAME, MAX_NODES, MAX_STREAMS, MAX_TENSORS, MAX_TREE,
+    MAX_LOADED_BYTES, MAX_MODULE_BYTES, MAX_NAME, MAX_NODES, MAX_STREAMS, MAX_TENSORS, MAX_TREE,
 };
 use crate::plan::{Address, Block, LaunchPlan, Node, Op, Output, PLAN_VERSION, Role};
 
@@ -132,6 +132,13 @@ impl Checker<'_> {
             ensure(module.bytes > 0, "an image is empty")?;
             ensure(module.offset.checked_add(module.bytes).is_some(), "an image has no end")?;
         }
+        let bytes = plan.modules.iter().map(|module| module.bytes).fold(0, u64::saturating_add);
+        ensure(bytes <= MAX_MODULE_BYTES, "too many bytes")?;
+        let loaded = self.images.iter().map(|image| image.loaded_bytes);
+        ensure(
+            loaded.fold(0, u64::saturating_add) <= MAX_LOADED_BYTES,
+            "too many bytes of code and variables",
+        )?;
         let names = [&plan.producer.kind, &plan.producer.compiler];
         ensure(names.iter().all(|name| name.len() <= MAX_NAME), "the producer's name is too long")?;
         ensure(plan.prepare.len() <= MAX_NODES, "prepare() has too many operations")?;

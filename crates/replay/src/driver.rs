@@ -97,6 +97,8 @@ driver! {
     fill32_rows = b"cuMemsetD2D32Async"(Address, usize, c_uint, usize, usize, Handle);
     copy = b"cuMemcpyDtoDAsync_v2"(Address, Address, usize, Handle);
     copy_rows = b"cuMemcpy2DAsync_v2"(*const CopyRows, Handle);
+    read = b"cuMemcpyDtoH_v2"(*mut c_void, Address, usize);
+    write = b"cuMemcpyHtoD_v2"(Address, *const c_void, usize);
     upload = b"cuMemcpyHtoDAsync_v2"(Address, *const c_void, usize, Handle);
     encode_tiled = b"cuTensorMapEncodeTiled"(
         *mut EncodedMap, c_uint, c_uint, *mut c_void, *const u64, *const u64, *const u32, *const u32,

@@ -18,9 +18,11 @@
 //! | `process`, `channel` | arguments, start, the conversation |
 //! | `session` | answers requests: the state from load to unload |
 //! | `artifact`, `loaded` | images from files; modules and kernels on the device |
+//! | `variables` | what `prepare` left in variables of modules |
 //! | `memory`, `placement` | the judge's memory; where blocks lie in it |
 //! | `outline`, `staged` | what calls have in common; the arguments of each |
 //! | `launch`, `graph`, `blas` | what a timed window runs |
+//! | `cores` | the processor cores of the process |
 //! | `driver`, `context` | the CUDA driver; context, streams and events |
 //!
 //! The judge starts the program `warpwright-replayer` in a jail, and speaks with it as with its Python processes. The
@@ -30,6 +32,7 @@ mod artifact;
 mod blas;
 mod channel;
 mod context;
+mod cores;
 mod driver;
 mod failure;
 mod graph;
@@ -41,6 +44,7 @@ mod placement;
 mod process;
 mod session;
 mod staged;
+mod variables;
 pub mod wire;
 
 pub use process::main;

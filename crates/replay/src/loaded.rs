@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use warpwright_plan::image::Image;
-use warpwright_plan::{Kernel, LaunchPlan, Op, TensorMap};
+use warpwright_plan::{Kernel, LaunchPlan, TensorMap};
 
 use crate::artifact;
 use crate::driver::{Address, Driver, EncodedMap, Handle};
 use crate::failure::{Failure, printable};
 use crate::staged::Device;
+use crate::variables::{self, Variable};
 use crate::wire::KernelFacts;
 
 /// `CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`.
@@ -36,8 +37,8 @@ pub(crate) struct Checked {
     pub(crate) needs: Vec<String>,
     /// Where the time went.
     pub(crate) seconds: BTreeMap<String, f64>,
-    /// Whether launches of `prepare` may write variables of modules.
-    pub(crate) prepares_variables: bool,
+    /// Variables of the modules that `prepare` may write: none where it has no nodes.
+    pub(crate) variables: Vec<Variable>,
 }
 
 impl Checked {
@@ -56,9 +57,10 @@ impl Checked {
             parsed.iter().flat_map(|image| &image.needs).map(|name| printable(name)).collect();
         needs.sort_unstable();
         needs.dedup();
-        let launches = plan.prepare.iter().any(|node| matches!(node.op, Op::Launch(_)));
-        let prepares_variables = launches && parsed.iter().any(|image| !image.symbols.is_empty());
-        Ok(Self { plan, images, needs, seconds, prepares_variables })
+        let symbols = parsed.iter().map(|image| &image.symbols);
+        let prepares = !plan.prepare.is_empty();
+        let variables = if prepares { variables::of(symbols)? } else { Vec::new() };
+        Ok(Self { plan, images, needs, seconds, variables })
     }
 }
 

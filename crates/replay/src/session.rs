@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use warpwright_plan::{Copy2d, Fill, LaunchPlan, Memory as Place, Node, Op, Upload};
+use warpwright_plan::{LaunchPlan, Node};
 
 use crate::blas::{self, Blas};
 use crate::context::Context;
+use crate::cores;
 use crate::failure::Failure;
 use crate::graph::Graph;
 use crate::launch::Launcher;
@@ -24,6 +25,7 @@ use crate::memory::Memory;
 use crate::outline::{MAX_STREAMS, Outline};
 use crate::placement::{Calls, Placement};
 use crate::staged::Program;
+use crate::variables::{Before, Changed};
 use crate::wire::{Done, Go, Inputs, Load, Loaded, Occupancy, Ran, Request, Settle, Stage};
 
 /// The GPU, and the plan that is loaded, if any.
@@ -44,8 +46,10 @@ struct Current {
     modules: Modules,
     checked: Checked,
     placement: Option<Placement>,
-    /// Whether `prepare` ran with these blocks.
-    prepared: bool,
+    /// Whether no kernel has run since the modules were loaded, so that their variables have their first values.
+    fresh: bool,
+    /// Once `prepare` ran with these blocks: the variables that it changed.
+    prepared: Option<Changed>,
 }
 
 /// Calls that are staged.
@@ -105,6 +109,7 @@ impl Session {
             Request::Prepare => self.prepare(),
             Request::Stage(stage) => self.stage(&stage),
             Request::Unload => self.unload(),
+            Request::Pin(pin) => cores::pin(&pin.cores).and_then(|()| json(&Done {})),
             Request::Facts => json(&self.context.facts()?),
             Request::Occupancy(of) => {
                 let current = request_current(&mut self.current)?;
@@ -141,8 +146,14 @@ impl Session {
             needs: checked.needs.clone(),
             seconds: checked.seconds.clone(),
         };
-        self.current =
-            Some(Current { window: None, modules, checked, placement: None, prepared: false });
+        self.current = Some(Current {
+            window: None,
+            modules,
+            checked,
+            placement: None,
+            fresh: true,
+            prepared: None,
+        });
         json(&answer)
     }
 
@@ -167,7 +178,7 @@ impl Session {
     fn settle(&mut self, settle: &Settle) -> Result<Json, Failure> {
         let current = request_current(&mut self.current)?;
         current.window = None;
-        current.prepared = false;
+        current.prepared = None;
         let blocks = &current.checked.plan.blocks;
         current.placement = Some(Placement::settle(blocks, &settle.at, self.memory.room())?);
         json(&Done {})
@@ -176,10 +187,18 @@ impl Session {
     fn prepare(&mut self) -> Result<Json, Failure> {
         let current = request_current(&mut self.current)?;
         current.window = None;
+        current.prepared = None;
         let nodes = &current.checked.plan.prepare;
+        // What it finds in variables must not depend on what ran before, e.g. for other weights.
+        if !current.fresh && !nodes.is_empty() {
+            current.modules.reload(&current.checked)?;
+        }
         let program = current.program(nodes, &Calls::lasting_only(), self.memory.base)?;
+        let variables = &current.checked.variables;
+        let before = Before::look(&self.context, &current.modules, variables)?;
+        current.fresh = false;
         run(&mut self.context, self.blas.as_ref(), &program)?;
-        current.prepared = true;
+        current.prepared = Some(before.changed(&self.context, &current.modules, variables)?);
         json(&Ran { launches: program.operations() as u64 })
     }
 
@@ -191,19 +210,13 @@ impl Session {
         let blocks = &current.checked.plan.blocks;
         let calls = placement.calls(blocks, stage.calls, &stage.at, room)?;
         let inputs_end = calls.end_behind(blocks, room.apart_at);
-        if !current.prepared && !current.checked.plan.prepare.is_empty() {
+        if current.prepared.is_none() && !current.checked.plan.prepare.is_empty() {
             return Err(Failure::Request("the plan has not been prepared".to_owned()));
         }
+        current.fresh = false;
         current.modules.reload(&current.checked)?;
-        let prepare = &current.checked.plan.prepare;
-        let lost = if current.checked.prepares_variables {
-            prepare.clone()
-        } else {
-            symbol_writes(prepare)
-        };
-        if !lost.is_empty() {
-            let again = current.program(&lost, &Calls::lasting_only(), base)?;
-            run(&mut self.context, self.blas.as_ref(), &again)?;
+        if let Some(prepared) = &current.prepared {
+            prepared.write(&self.context, &current.modules, &current.checked.variables)?;
         }
         let program = current.program(&current.checked.plan.forward, &calls, base)?;
         Launcher::provide(&mut self.context, &program)?;
@@ -260,16 +273,4 @@ fn run(context: &mut Context, blas: Option<&Blas>, program: &Program) -> Result<
     Launcher::provide(context, program)?;
     Launcher { context, blas, capturing: false }.queue(program)?;
     context.synchronise(program.label())
-}
-
-/// The nodes that write variables of modules, one after the other: these lose their values when modules are
-/// loaded anew.
-fn symbol_writes(nodes: &[Node]) -> Vec<Node> {
-    let writes = nodes.iter().filter(|node| match &node.op {
-        Op::Fill(Fill { to, .. }) | Op::Copy(Copy2d { to, .. }) | Op::Upload(Upload { to, .. }) => {
-            matches!(to, Place::Symbol { .. })
-        }
-        Op::Launch(_) | Op::Gemm(_) => false,
-    });
-    writes.map(|node| Node { stream: 0, after: Vec::new(), op: node.op.clone() }).collect()
 }

@@ -40,6 +40,8 @@ pub enum Request {
     Go(Go),
     /// Forgets the plan, and unmaps the inputs. Answer: [`Done`].
     Unload,
+    /// Keeps all threads of the process to some processor cores. Answer: [`Done`].
+    Pin(Pin),
     /// Answer: [`Facts`].
     Facts,
     /// Answer: [`Occupancy`].
@@ -98,6 +100,13 @@ pub struct Go {
     /// Whether to launch the captured graph instead of each node.
     #[serde(default)]
     pub graph: bool,
+}
+
+/// See [`Request::Pin`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// Numbers of the cores.
+    pub cores: Vec<usize>,
 }
 
 /// See [`Request::Occupancy`].
@@ -245,6 +254,7 @@ mod tests {
             (json!({"do": "ping"}), Request::Ping),
             (json!({"do": "inputs", "bytes": 7}), Request::Inputs(Inputs { bytes: 7 })),
             (json!({"do": "settle", "at": [0, 512]}), Request::Settle(Settle { at: vec![0, 512] })),
+            (json!({"do": "pin", "cores": [2, 0]}), Request::Pin(Pin { cores: vec![2, 0] })),
             (json!({"do": "go"}), Request::Go(Go { graph: false })),
             (json!({"do": "go", "graph": true}), Request::Go(Go { graph: true })),
             (

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
+use warpwright_jail::Outcome;
 use warpwright_plan::{LaunchPlan, Output, Role as Block};
 use warpwright_replay::wire::{self, Request};
 
@@ -146,7 +147,7 @@ impl Replay {
         (plans, trees): (Vec<(&'static str, Arc<PlanOf>)>, [Json; 2]),
         artifact: &Path,
         (arena, layout, random): (Arc<Arena>, Layout, StdRng),
-        patience: Duration,
+        (patience, cores): (Duration, &[usize]),
     ) -> Result<Result<Self, Unreplayable>, Trouble> {
         let mut placed = Vec::with_capacity(plans.len());
         for (variant, of) in plans {
@@ -166,6 +167,10 @@ impl Replay {
         let (plan, artifact) = (first.of.plan.clone(), artifact.to_owned());
         let request = Request::Load(Box::new(wire::Load { plan, artifact }));
         replayer.served += 1;
+        if !cores.is_empty() {
+            let pin = Request::Pin(wire::Pin { cores: cores.to_vec() });
+            replayer.ask::<Json>("load", &pin, PATIENCE)?;
+        }
         replayer.ask::<Json>("load", &request, PATIENCE)?;
         let state = WindowState::new(arena, layout, random);
         Ok(Ok(Self {
@@ -248,8 +253,9 @@ impl Replay {
         Ok(())
     }
 
-    /// Ends the work on the candidate. The replayer, if it can serve another one.
-    pub(crate) fn end(self, went_well: bool) -> Option<Replayer> {
+    /// Ends the work on the candidate. The replayer, if it can serve another one; else how it ended, where it was
+    /// `gone` already.
+    pub(crate) fn end(self, went_well: bool, gone: bool) -> Result<Replayer, Option<Outcome>> {
         let Self { mut replayer, state, .. } = self;
         let unload = json_of(&Request::Unload);
         let fit = went_well && replayer.worker.ask::<Json>(&unload, PATIENCE).is_ok();
@@ -257,10 +263,11 @@ impl Replay {
             arena.drop_inputs();
         }
         if fit {
-            return Some(replayer);
+            return Ok(replayer);
         }
-        replayer.worker.kill();
-        None
+        // One that closed the conversation needs a moment to be collected.
+        let ended = if gone { replayer.worker.end() } else { replayer.worker.kill() };
+        Err(ended.0)
     }
 }
 
@@ -477,12 +484,18 @@ fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
 }
 
 /// Whose failure it is that a replayer did not answer: an error of CUDA is the candidate's, and so are a hang and
-/// a death while its kernels may run; anything else that a replayer complains of is ours.
+/// a death while its kernels may run. A plan that the replayer does not take is judged in the host tier. Anything
+/// else that a replayer complains of is ours.
 fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
     match answer {
-        NoAnswer::Complaint(complaint) if !matches!(complaint.kind.as_str(), "cuda" | "cublas") => {
-            JudgeError::infrastructure("replay a launch plan", complaint.message).into()
-        }
+        NoAnswer::Complaint(complaint) => match complaint.kind.as_str() {
+            "cuda" | "cublas" => {
+                let answer = NoAnswer::Complaint(complaint);
+                Trouble::Candidate(Stumble { during, answer })
+            }
+            "plan" | "artifact" => Trouble::Unplanned(complaint.message),
+            _ => JudgeError::infrastructure("replay a launch plan", complaint.message).into(),
+        },
         answer => Trouble::Candidate(Stumble { during, answer }),
     }
 }

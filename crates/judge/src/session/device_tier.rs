@@ -7,6 +7,7 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use warpwright_build::Artifact;
+use warpwright_jail::Outcome;
 use warpwright_plan::Op;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{AblationResult, IntegrityFinding, Provenance, Stage, Tier};
@@ -19,8 +20,11 @@ use crate::check::findings::Findings;
 use crate::device::arena::{Arena, Poison};
 use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
-use crate::process::failure::{Trouble, classify, finding};
+use crate::process::channel::NoAnswer;
+use crate::process::failure::{Stumble, Trouble, classify, finding};
 use crate::process::replayer::{Replay, Replayer, Unreplayable};
+
+const SIGKILL: i32 = 9;
 
 impl TaskSession<'_> {
     /// Records a candidate and judges its plans. `None` if that was done; else why it cannot be.
@@ -101,9 +105,9 @@ impl TaskSession<'_> {
         }
         let random = StdRng::seed_from_u64(self.random.random());
         let terms = (Arc::clone(arena), self.layout, random);
-        let patience = self.patience();
+        let limits = (self.patience(), self.machine.cores.as_slice());
         let recorded = (plans.of.clone(), plans.trees.clone());
-        let loaded = Replay::load(replayer, recorded, &artifact.dir, terms, patience);
+        let loaded = Replay::load(replayer, recorded, &artifact.dir, terms, limits);
         let mut replay = match loaded {
             Ok(Ok(loaded)) => loaded,
             Ok(Err(Unreplayable { replayer, reason })) => {
@@ -132,11 +136,17 @@ impl TaskSession<'_> {
         }
         // Work of kernels that need more than the plan, and what was written elsewhere, may last: the next
         // candidate gets a new context.
-        let replayer = replay.end(matches!(went, Ok(0)) && plans.needs_nothing());
+        let gone = matches!(&went, Err(trouble) if is_closed(trouble));
+        let replayer = replay.end(matches!(went, Ok(0)) && plans.needs_nothing(), gone);
         let well = self.machine.device.probe();
         drop(held);
         found.seconds.end = ending.elapsed().as_secs_f64();
         self.usual.insert(stage, holding.elapsed());
+        let (replayer, outcome) = match replayer {
+            Ok(replayer) => (Some(replayer), None),
+            Err(outcome) => (None, outcome),
+        };
+        let went = went.map_err(|trouble| blamed(trouble, outcome.as_ref()));
         (replayer, went.and_then(|_| Ok(well.map(|()| None)?)))
     }
 
@@ -158,5 +168,20 @@ impl TaskSession<'_> {
             library_calls: if products { vec!["cublasGemm".to_owned()] } else { Vec::new() },
             ablation: AblationResult::NotRun,
         });
+    }
+}
+
+fn is_closed(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Candidate(Stumble { answer: NoAnswer::Closed, .. }))
+}
+
+/// Whose failure it is that a replayer closed the conversation: none of the candidate's host code is in there, so
+/// one that was killed, or ran out of memory, is no candidate's.
+fn blamed(trouble: Trouble, outcome: Option<&Outcome>) -> Trouble {
+    match outcome {
+        Some(Outcome::Signalled(SIGKILL) | Outcome::OutOfMemory) if is_closed(&trouble) => {
+            JudgeError::killed("replayer").into()
+        }
+        _ => trouble,
     }
 }

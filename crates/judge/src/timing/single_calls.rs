@@ -27,15 +27,18 @@ const RANK: usize = 1;
 /// By how much a first call of the candidate's may be longer than one of a baseline's, in seconds: its
 /// process was frozen, and the baseline's was not.
 const WOKEN: f64 = 100e-6;
+/// The same of a process that is never frozen, and whose own empty windows are subtracted.
+const NEVER_FROZEN: f64 = 20e-6;
 /// How many times as long as the slope a call alone may take besides: queues run empty, threads and caches
 /// have to be fetched.
 const TIMES: f64 = 2.0;
 
 /// What a call alone takes at least, in seconds, by pairs of windows of a single call (candidate, baseline)
-/// and the baseline's seconds a call. `None` for too few pairs.
-fn at_least(pairs: &[(f64, f64)], baseline: f64) -> Option<f64> {
+/// and the baseline's seconds a call. `woken`: by how much longer a first call of the candidate's may be. `None`
+/// for too few pairs.
+fn at_least(pairs: &[(f64, f64)], baseline: f64, woken: f64) -> Option<f64> {
     let longer: Vec<f64> = pairs.iter().map(|(candidate, baseline)| candidate - baseline).collect();
-    Some(baseline + stats::between(&longer, RANK)?.low - WOKEN)
+    Some(baseline + stats::between(&longer, RANK)?.low - woken)
 }
 
 /// Where a call alone takes far longer than one of many, its time and speed-ups are those of the call
@@ -83,12 +86,16 @@ pub(super) fn compare(
     let best = ready.iter().find(|ready| Some(ready.which.name()) == best);
     let Some(best) = best.filter(|_| pays(&found.speedup)) else { return Ok(()) };
     let Some(slope) = found.times.over(best.which.name()) else { return Ok(()) };
-    let mut pairs = Vec::with_capacity(PAIRS);
+    let (mut pairs, mut woken) = (Vec::with_capacity(PAIRS), WOKEN);
     for _ in 0..PAIRS {
         let (mut candidate, mut baseline) = (0.0, 0.0);
         let look = Look { arena: loaded.arena(), samples };
         let nothing = process.nothing(measurement.task, Some(look))?.as_secs_f64();
-        let own = loaded.nothing(samples)?.map_or(nothing, |own| own.as_secs_f64());
+        let own = loaded.nothing(samples)?.map(|own| own.as_secs_f64());
+        if own.is_some() {
+            woken = NEVER_FROZEN;
+        }
+        let own = own.unwrap_or(nothing);
         for contender in measure::order(1, measurement.random) {
             if contender == 0 {
                 candidate = measurement.timed_window(process, loaded, 1, (checks, round), found)?;
@@ -104,7 +111,7 @@ pub(super) fn compare(
         }
         pairs.push((candidate - own, baseline - nothing));
     }
-    let Some(least) = at_least(&pairs, 1e-3 * slope.value) else { return Ok(()) };
+    let Some(least) = at_least(&pairs, 1e-3 * slope.value, woken) else { return Ok(()) };
     found.caveats.extend(limit(&mut found.times, &mut found.speedup, least));
     Ok(())
 }
@@ -129,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_batched_call_is_paid_as_a_single_call() {
-        let alone = at_least(&pairs(8e-4, (3e-4, 2e-4)), 1e-3).unwrap();
+        let alone = at_least(&pairs(8e-4, (3e-4, 2e-4)), 1e-3, WOKEN).unwrap();
         assert!((alone - 8e-4).abs() < 2e-5, "{alone}");
         let (mut times, mut speedup) = measured(0.01);
         let caveat = limit(&mut times, &mut speedup, alone).unwrap();
@@ -142,7 +149,7 @@ mod tests {
     #[test]
     fn a_call_equally_long_alone_keeps_its_time() {
         for (call, woken) in [(5e-4, 0.0), (5e-4, 9e-5), (5e-4, 4e-4), (2e-5, 1e-4), (2e-3, 1e-4)] {
-            let alone = at_least(&pairs(call, (2e-4 + woken, 2e-4)), 1e-3).unwrap();
+            let alone = at_least(&pairs(call, (2e-4 + woken, 2e-4)), 1e-3, WOKEN).unwrap();
             let (mut times, mut speedup) = measured(1e3 * call);
             let before = speedup.clone();
             assert_eq!(limit(&mut times, &mut speedup, alone), None, "{call} {woken} {alone}");
@@ -153,11 +160,11 @@ mod tests {
     #[test]
     fn a_disturbed_window_never_lengthens_a_call() {
         let mut pairs = pairs(5e-4, (2e-4, 2e-4));
-        let quiet = at_least(&pairs, 1e-3).unwrap();
+        let quiet = at_least(&pairs, 1e-3, WOKEN).unwrap();
         pairs[3].0 += 1.0;
-        assert!((at_least(&pairs, 1e-3).unwrap() - quiet).abs() < 2e-6);
+        assert!((at_least(&pairs, 1e-3, WOKEN).unwrap() - quiet).abs() < 2e-6);
         pairs[5].1 += 1.0;
-        assert!(at_least(&pairs, 1e-3).unwrap() < quiet);
-        assert_eq!(at_least(&pairs[..1], 1e-3), None);
+        assert!(at_least(&pairs, 1e-3, WOKEN).unwrap() < quiet);
+        assert_eq!(at_least(&pairs[..1], 1e-3, WOKEN), None);
     }
 }

@@ -2,7 +2,7 @@
 //! in common.
 
 use super::refusal::NotRecordable;
-use crate::limits::{BEYOND, MAX_BLOCK_BYTES, MAX_BLOCKS};
+use crate::limits::{BEYOND, MAX_ALLOCATIONS, MAX_BLOCK_BYTES};
 use crate::plan::Address;
 use crate::recording::{RecordedBlock, Recording};
 
@@ -28,7 +28,7 @@ impl<'a> Blocks<'a> {
     pub(super) fn pair(recordings: [&'a Recording; 2]) -> Result<Self, NotRecordable> {
         let [all, others] = recordings.map(|recording| recording.blocks.as_slice());
         for blocks in [all, others] {
-            NotRecordable::beyond("allocations", blocks.len() as u64, MAX_BLOCKS as u64)?;
+            NotRecordable::beyond("allocations", blocks.len() as u64, MAX_ALLOCATIONS as u64)?;
         }
         let alike = |(a, b): (&RecordedBlock, &RecordedBlock)| {
             RecordedBlock { address: 0, ..a.clone() } == RecordedBlock { address: 0, ..b.clone() }

@@ -320,7 +320,8 @@ impl Resolver<'_> {
                 if name.len() > MAX_NAME {
                     return Err(NotRecordable::recorder("a variable has too long a name"));
                 }
-                Ok(Memory::Symbol { module: *module, name: name.clone(), offset: *offset })
+                let module = self.modules.number(*module)?;
+                Ok(Memory::Symbol { module, name: name.clone(), offset: *offset })
             }
             _ => Err(NotRecordable::differs(format!("the variable of {place}"))),
         }

@@ -20,6 +20,11 @@ pub enum NotRecordable {
     #[error("forward() needs {found} {what}; at most {most} can be recorded")]
     TooMuch { what: &'static str, found: u64, most: u64 },
     #[error(
+        "kernel {kernel} takes {bytes} bytes of local memory per thread, and at most {most} can be recorded; \
+         keep large arrays in shared or global memory"
+    )]
+    LocalMemory { kernel: String, bytes: u32, most: u32 },
+    #[error(
         "{what} differs between two recordings of the same calls; it must not depend on addresses, time, \
          random numbers or values of tensors"
     )]

@@ -1,12 +1,12 @@
 //! What each block of a plan holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::Inputs;
 use super::memory::Blocks;
 use super::refusal::NotRecordable;
 use super::{Content, Sources};
-use crate::limits::{MAX_CONSTANT_BYTES, MAX_TENSORS};
+use crate::limits::{MAX_CONSTANT_BYTES, MAX_TENSORS, MAX_ZERO_BYTES};
 use crate::plan::{Block, Constant, Role};
 use crate::recording::{Phase, Recording};
 
@@ -28,7 +28,7 @@ pub(super) struct Roles<'a> {
 /// A block's part in the plan.
 pub(super) struct Part {
     pub(super) block: Block,
-    /// Whether `prepare` must fill it with zeros, which are cheaper to write than to store.
+    /// Whether `prepare` must fill it with zeros.
     pub(super) zeroed: bool,
 }
 
@@ -52,7 +52,11 @@ impl<'a> Roles<'a> {
         if !one.weights.iter().map(|w| &w.name).eq(other.weights.iter().map(|w| &w.name)) {
             return Err(NotRecordable::differs("the state_dict"));
         }
+        let mut named = BTreeSet::new();
         for (weight, same) in one.weights.iter().zip(&other.weights) {
+            if !named.insert(weight.name.as_str()) {
+                return Err(NotRecordable::recorder("two weights have one name"));
+            }
             let place = blocks.resolve([weight.address, same.address]);
             let position = positions.get(weight.name.as_str());
             if let (Some(place), Some(position)) = (place.filter(|p| p.offset == 0), position) {
@@ -68,11 +72,7 @@ impl<'a> Roles<'a> {
             tensors(blocks, [second, other_second], sources.input_bytes, Phase::Inputs)?,
         ];
         if inputs.iter().map(BTreeMap::len).sum::<usize>()
-            != inputs
-                .iter()
-                .flat_map(BTreeMap::keys)
-                .collect::<std::collections::BTreeSet<_>>()
-                .len()
+            != inputs.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>().len()
         {
             return Err(NotRecordable::recorder("two inputs lie in one allocation"));
         }
@@ -115,34 +115,45 @@ impl<'a> Roles<'a> {
     }
 
     fn written_by_host(&mut self, number: u32, bytes: u64) -> Result<Part, NotRecordable> {
+        let tensors: Vec<(Role, Content)> =
+            self.tensors_at(number).filter(|(_, content)| content.fills(bytes)).collect();
+        let with_it = self.constant_bytes.saturating_add(bytes);
+        let constant = || {
+            let what = "bytes of tables that __init__ or prepare() computed";
+            NotRecordable::beyond(what, with_it, MAX_CONSTANT_BYTES)
+        };
+        // Before the contents are read: a huge block must not take the judge's memory.
+        if tensors.is_empty() {
+            constant()?;
+        }
         let contents = self.contents(number, bytes)?;
-        if let Some(weight) = self.weights.get(&number)
-            && let Some(content) = at(self.sources.weights, *weight).map(|(_, content)| content)
-            && content.is_start_of(&contents)
-        {
-            let block = Block { bytes: content.bytes, role: Role::Weight(*weight) };
-            return Ok(Part { block, zeroed: false });
+        for (role, content) in tensors {
+            if content.is_start_of(&contents) {
+                return Ok(Part { block: Block { bytes: content.bytes, role }, zeroed: false });
+            }
         }
-        if let Some(init) = self.init.get(&number)
-            && let Some(content) = at(self.sources.init, *init)
-            && content.is_start_of(&contents)
-        {
-            let block = Block { bytes: content.bytes, role: Role::Init(*init) };
-            return Ok(Part { block, zeroed: false });
-        }
-        if contents.iter().all(|byte| *byte == 0) {
+        if bytes > MAX_ZERO_BYTES && contents.iter().all(|byte| *byte == 0) {
             return Ok(Part { block: Block { bytes, role: Role::Kept }, zeroed: true });
         }
-        self.constant_bytes = self.constant_bytes.saturating_add(bytes);
-        NotRecordable::beyond(
-            "bytes of tables that __init__ or prepare() computed",
-            self.constant_bytes,
-            MAX_CONSTANT_BYTES,
-        )?;
+        constant()?;
+        self.constant_bytes = with_it;
         let index = u32::try_from(self.constants.len()).unwrap_or(u32::MAX);
         let hash = blake3::hash(&contents).to_hex().to_string();
         self.constants.push((Constant { hash, bytes }, contents));
         Ok(Part { block: Block { bytes, role: Role::Constant(index) }, zeroed: false })
+    }
+
+    /// Tensors of the judge that begin a block.
+    fn tensors_at(&self, block: u32) -> impl Iterator<Item = (Role, Content)> {
+        let weight = self.weights.get(&block).and_then(|position| {
+            let (_, content) = at(self.sources.weights, *position)?;
+            Some((Role::Weight(*position), *content))
+        });
+        let init = self
+            .init
+            .get(&block)
+            .and_then(|position| Some((Role::Init(*position), *at(self.sources.init, *position)?)));
+        weight.into_iter().chain(init)
     }
 
     /// What the host left in a block, in both recordings alike.
@@ -161,16 +172,18 @@ impl<'a> Roles<'a> {
 }
 
 impl Content {
-    /// Whether a block holds this and nothing else.
+    /// Whether a block of so many bytes has room for this and for nothing else.
+    fn fills(&self, bytes: u64) -> bool {
+        bytes.checked_sub(self.bytes).is_some_and(|rest| rest < ROUNDING)
+    }
+
+    /// Whether a block that this fills begins with it, and holds nothing else.
     fn is_start_of(&self, block: &[u8]) -> bool {
-        let Some((tensor, rest)) =
-            usize::try_from(self.bytes).ok().and_then(|bytes| block.split_at_checked(bytes))
-        else {
+        let bytes = usize::try_from(self.bytes).ok();
+        let Some((tensor, rest)) = bytes.and_then(|bytes| block.split_at_checked(bytes)) else {
             return false;
         };
-        (rest.len() as u64) < ROUNDING
-            && rest.iter().all(|byte| *byte == 0)
-            && blake3::hash(tensor) == self.hash
+        rest.iter().all(|byte| *byte == 0) && blake3::hash(tensor) == self.hash
     }
 }
 

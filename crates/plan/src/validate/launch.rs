@@ -2,7 +2,7 @@
 
 use super::{Checker, Rule, at, ensure};
 use crate::image::KernelInfo;
-use crate::limits::MAX_NAME;
+use crate::limits::{MAX_LOCAL_BYTES, MAX_NAME};
 use crate::plan::{Argument, Kernel, Launch};
 use crate::recording::RecordedTensorMap;
 
@@ -22,6 +22,7 @@ impl Checker<'_> {
     pub(super) fn kernel(&self, kernel: &Kernel) -> Rule {
         let info = self.info(kernel)?;
         ensure(kernel.params == info.param_bytes(), "its parameters are not the image's")?;
+        ensure(info.local <= MAX_LOCAL_BYTES, "it takes too much local memory")?;
         let dynamic = u64::from(kernel.max_dynamic_shared.unwrap_or(0));
         let shared = dynamic.checked_add(info.static_shared);
         ensure(

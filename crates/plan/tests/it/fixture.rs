@@ -6,6 +6,7 @@ use std::ops::Range;
 use warpwright_plan::{Kernel, Module};
 
 pub(crate) const LIBRARY: &[u8] = include_bytes!("../fixtures/libkernels.so");
+pub(crate) const HOGS: &[u8] = include_bytes!("../fixtures/libhogs.so");
 pub(crate) const LAUNCHES: &[u8] = include_bytes!("../fixtures/launches.cubin");
 pub(crate) const COMPRESSED: &[u8] = include_bytes!("../fixtures/compressed.fatbin");
 pub(crate) const PTX: &[u8] = include_bytes!("../fixtures/ptx.fatbin");
@@ -60,5 +61,5 @@ pub(crate) fn kernel(index: usize) -> Kernel {
 }
 
 pub(crate) fn libraries() -> BTreeMap<String, Vec<u8>> {
-    BTreeMap::from([(FILE.to_owned(), LIBRARY.to_vec())])
+    BTreeMap::from([(FILE.to_owned(), LIBRARY.to_vec()), ("libhogs.so".to_owned(), HOGS.to_vec())])
 }

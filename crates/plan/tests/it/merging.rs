@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 use warpwright_plan::image::Image;
+use warpwright_plan::limits::MAX_ZERO_BYTES;
 use warpwright_plan::{Address, LaunchPlan, Memory, NotRecordable, Op, RecordedOp, Recording};
 
 use crate::fixture::{LIBRARY, SYMBOLS, fatbins};
@@ -36,8 +37,13 @@ fn random_world(random: &mut Random) -> World {
         let freed = (random.below(2) == 0).then(|| born + random.below(u64::from(rest) + 1) as u32);
         kinds.push(Kind::Call { born, freed });
     }
+    let long_zeros = random.below(4) == 0;
+    let size = |kind: &Kind| match kind {
+        Kind::Zeros if long_zeros => MAX_ZERO_BYTES + BYTES,
+        _ => BYTES,
+    };
     let mut world = World {
-        pieces: kinds.into_iter().map(|kind| Piece { bytes: BYTES, kind }).collect(),
+        pieces: kinds.into_iter().map(|kind| Piece { bytes: size(&kind), kind }).collect(),
         ..World::default()
     };
     let result =

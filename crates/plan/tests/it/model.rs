@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use warpwright_plan::limits::MAX_ZERO_BYTES;
 use warpwright_plan::{
     Address, Block, Constant, Content, Fill, Launch, LaunchPlan, Memory, Merged, Node,
     NotRecordable, Op, Output, Outputs, PLAN_VERSION, Phase, Producer, RECORDING_VERSION,
@@ -24,7 +25,7 @@ pub(crate) enum Kind {
     Init(Vec<u8>),
     /// A table that the host computed.
     Table(Vec<u8>),
-    /// Memory of the constructor that is all zero.
+    /// Memory of the constructor that is all zero: a constant, or filled if it is long.
     Zeros,
     /// Allocated by `prepare` when it was closed to the host.
     Prepared,
@@ -203,6 +204,16 @@ impl World {
         recordings: [&Recording; 2],
         contents: [&dyn Fn(u32) -> Option<Vec<u8>>; 2],
     ) -> Result<Merged, NotRecordable> {
+        self.merge_from(&libraries(), recordings, contents)
+    }
+
+    /// As [`Self::merge_with`], with other libraries.
+    pub(crate) fn merge_from(
+        &self,
+        libraries: &BTreeMap<String, Vec<u8>>,
+        recordings: [&Recording; 2],
+        contents: [&dyn Fn(u32) -> Option<Vec<u8>>; 2],
+    ) -> Result<Merged, NotRecordable> {
         let kinds = || self.pieces.iter().map(|piece| &piece.kind);
         let weights: Vec<_> = kinds()
             .filter_map(
@@ -223,7 +234,7 @@ impl World {
             .map(|piece| piece.bytes)
             .collect();
         let sources = Sources {
-            libraries: &libraries(),
+            libraries,
             compiler: "nvcc 13.0",
             weights: &weights,
             init: &init,
@@ -277,21 +288,25 @@ impl World {
         let (mut weights, mut inits) = (0.., 0..);
         let (mut blocks, mut zeros) = (Vec::new(), Vec::new());
         for (piece, index) in self.pieces.iter().zip(0..) {
+            let filled = piece.kind == Kind::Zeros && piece.bytes > MAX_ZERO_BYTES;
             let role = match &piece.kind {
                 Kind::Weight(_) => Role::Weight(weights.next().unwrap()),
                 Kind::Init(_) => Role::Init(inits.next().unwrap()),
                 Kind::Input(position) => Role::Input(*position),
                 Kind::Call { born, freed } => Role::Call { born: *born, freed: *freed },
                 Kind::Table(_) => Role::Constant(constants.len() as u32),
+                Kind::Zeros if !filled => Role::Constant(constants.len() as u32),
                 Kind::Zeros | Kind::Prepared | Kind::Workspace => Role::Kept,
             };
             if !used.contains(&index) {
                 continue;
             }
-            if let Kind::Table(bytes) = &piece.kind {
-                constants.push(bytes.clone());
+            match &piece.kind {
+                Kind::Table(bytes) => constants.push(bytes.clone()),
+                Kind::Zeros if !filled => constants.push(vec![0; piece.bytes as usize]),
+                _ => {}
             }
-            if piece.kind == Kind::Zeros {
+            if filled {
                 let to = Memory::Block(Address { block: blocks.len() as u32, offset: 0 });
                 let fill =
                     Fill { to, value: 0, element: 4, width: piece.bytes / 4, height: 1, pitch: 0 };

@@ -1,6 +1,7 @@
 //! What blocks of a plan hold: weights, tables, inputs, results.
 
-use warpwright_plan::{Invalid, NotRecordable, Op, Part, Role};
+use warpwright_plan::limits::{MAX_CONSTANT_BYTES, MAX_ZERO_BYTES};
+use warpwright_plan::{Block, Invalid, NotRecordable, Op, Part, Role};
 
 use crate::model::{Kind, Piece, World};
 use crate::refusals::{differs, recorder, refusal, refusal_of_both, refusal_of_one};
@@ -15,6 +16,84 @@ fn large_tables_are_refused() {
     let bytes = 65 << 20;
     world.pieces[TABLE as usize] = Piece { bytes, kind: Kind::Table(vec![1; bytes as usize]) };
     assert!(matches!(refusal(&world), NotRecordable::TooMuch { found, .. } if found == bytes));
+}
+
+#[test]
+fn huge_blocks_are_refused_unread() {
+    let mut world = world();
+    world.pieces[TABLE as usize].bytes = 1 << 40;
+    let [one, other] = recordings(&world);
+    let (contents, table) = (world.contents(), world.block(TABLE as usize) as u32);
+    let read = |block: u32| {
+        assert_ne!(block, table, "a huge block was read");
+        contents.get(&block).cloned()
+    };
+    let refused = world.merge_with([&one, &other], [&read, &read]).unwrap_err();
+    assert!(matches!(refused, NotRecordable::TooMuch { found, .. } if found == 1 << 40));
+    // What else takes its name is not read either.
+    let mut both = [one, other];
+    for recording in &mut both {
+        recording.weights[0].address = recording.blocks[table as usize].address;
+    }
+    let refused = world.merge_with([&both[0], &both[1]], [&read, &read]).unwrap_err();
+    assert!(matches!(refused, NotRecordable::TooMuch { found, .. } if found == (1 << 40) + BYTES));
+    // Tables count together.
+    world.pieces[TABLE as usize].bytes = MAX_CONSTANT_BYTES;
+    world.pieces[WEIGHT as usize].kind = Kind::Table(vec![1; BYTES as usize]);
+    let (refused, expected) = (refusal(&world), MAX_CONSTANT_BYTES + BYTES);
+    assert!(matches!(refused, NotRecordable::TooMuch { found, .. } if found == expected));
+}
+
+#[test]
+fn huge_weights_are_read() {
+    let mut world = world();
+    // Allocators round up.
+    let bytes = MAX_CONSTANT_BYTES + 260;
+    let piece = Piece { bytes: bytes + 100, kind: Kind::Weight(vec![3; bytes as usize]) };
+    world.pieces[WEIGHT as usize] = piece;
+    let [one, other] = recordings(&world);
+    let mut contents = world.contents();
+    let weight = world.block(WEIGHT as usize) as u32;
+    contents.get_mut(&weight).unwrap().resize(bytes as usize + 100, 0);
+    let read = |block: u32| contents.get(&block).cloned();
+    let merged = world.merge_with([&one, &other], [&read, &read]).unwrap();
+    assert_eq!(merged.plan.blocks[0], Block { bytes, role: Role::Weight(0) });
+    let changed = |block: u32| {
+        let mut bytes = contents.get(&block).cloned()?;
+        bytes[77] ^= u8::from(block == weight);
+        Some(bytes)
+    };
+    let refused = world.merge_with([&one, &other], [&changed, &changed]).unwrap_err();
+    assert!(matches!(refused, NotRecordable::TooMuch { found, .. } if found == bytes + 100));
+}
+
+#[test]
+fn weights_of_one_name_are_refused() {
+    let refused = refusal_of_both(|recording| {
+        let again = recording.weights[0].clone();
+        recording.weights.push(again);
+    });
+    assert_eq!(refused, recorder("two weights have one name"));
+}
+
+#[test]
+fn short_zeros_are_constants() {
+    let with = |kind: Kind, bytes: u64| {
+        let mut world = world();
+        world.pieces[TABLE as usize] = Piece { bytes, kind };
+        let [one, other] = recordings(&world);
+        let merged = world.merge([&one, &other]).unwrap();
+        assert_eq!((&merged.plan, &merged.constants), (&world.plan().0, &world.plan().1));
+        merged.plan
+    };
+    let table = |bytes: u64| with(Kind::Table(vec![1; bytes as usize]), bytes);
+    let zeros = |bytes| with(Kind::Zeros, bytes);
+    // A table that is zero with one set of weights makes no other plan.
+    assert!(zeros(BYTES).same_but_constants(&table(BYTES)));
+    assert!(zeros(MAX_ZERO_BYTES).same_but_constants(&table(MAX_ZERO_BYTES)));
+    assert_ne!(zeros(BYTES), table(BYTES));
+    let long = zeros(MAX_ZERO_BYTES + BYTES);
+    assert_eq!((long.blocks[1].role, long.prepare.len()), (Role::Kept, 1));
 }
 
 #[test]

@@ -159,6 +159,7 @@ fn verified_verdict_as_json() {
         },
         "seconds": {
           "build": 0.92,
+          "record": 0.0,
           "start": 0.3,
           "load": 1.4,
           "baselines": 11.3,

@@ -96,10 +96,41 @@ fn gpu_prepared_variables_survive_staging() {
     ready(&mut replayer, &plans::variables(), &[0]);
     let refused = replayer.ask(stage(&[BLOCK], 1, false));
     assert_eq!(refused["error"]["kind"], "request", "{refused}");
-    assert_eq!(replayer.done(json!({"do": "prepare"})), json!({"launches": 3}));
-    for graph in [false, true] {
-        go(&mut replayer, &[BLOCK], 1, graph);
-        assert_eq!(arena.floats(BLOCK, 4), [9.0, 9.0, 3.5, 4.5], "graph: {graph}");
+    // The second time for other weights, say: nothing is left of the first.
+    for time in ["first", "second"] {
+        arena.write(0, &[2.0; 1024]);
+        replayer.done(json!({"do": "settle", "at": [0]}));
+        assert_eq!(replayer.done(json!({"do": "prepare"})), json!({"launches": 5}));
+        for graph in [false, true, false] {
+            let when = format!("prepared for the {time} time, graph: {graph}");
+            go(&mut replayer, &[BLOCK], 1, graph);
+            assert_eq!(arena.floats(BLOCK, 4), [9.0, 9.0, 3.5, 4.5], "{when}");
+            assert_eq!(arena.words(BLOCK + 16, 1), [2], "{when}: one in prepare, one in the call");
+            let kept = arena.floats(0, 1024);
+            let halved = [[1.0; 15].as_slice(), &[4.5; 2], &[1.0; 1006]].concat();
+            assert!(kept[1..] == halved, "{when}: the kept block holds {:?}", &kept[..20]);
+            assert_eq!(arena.words(0, 1), [1], "{when}: the count of prepare");
+        }
+        // Positive control: without staging the counter goes on.
+        replayer.done(json!({"do": "go"}));
+        assert_eq!(arena.words(BLOCK + 16, 1), [3]);
+    }
+}
+
+#[test]
+fn gpu_pinned_threads_keep_to_their_cores() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    let all = replayer.cores();
+    let core = rustix::thread::sched_getcpu();
+    assert!(all.iter().any(|cores| *cores != core.to_string()), "the control: {all:?}");
+    assert_eq!(replayer.done(json!({"do": "pin", "cores": [core]})), json!({}));
+    let pinned = replayer.cores();
+    assert!(pinned.iter().all(|cores| *cores == core.to_string()), "{pinned:?}");
+    for cores in [json!([]), json!([1 << 20])] {
+        let refused = replayer.ask(json!({"do": "pin", "cores": cores}));
+        assert_eq!(refused["error"]["kind"], "system", "{refused}");
     }
 }
 

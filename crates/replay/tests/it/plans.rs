@@ -202,12 +202,17 @@ pub(crate) fn tile() -> LaunchPlan {
     plan
 }
 
-/// `prepare` uploads four numbers into a variable, and copies 9 over the first two. The kernel writes them.
+/// `prepare` uploads four numbers into a variable, and copies 9 over the first two, from the kept block. Its kernels
+/// halve that block in place, and count in another variable; the count becomes the block's first word. The call
+/// writes the four numbers and, behind them, its own count.
 pub(crate) fn variables() -> LaunchPlan {
     let values = [1.5f32, 2.5, 3.5, 4.5].iter().flat_map(|x| x.to_le_bytes()).collect();
     let upload = |to, bytes| node(Op::Upload(Upload { to, bytes, relocations: Vec::new() }));
-    let look = launch(0, 1, 4, vec![pointer(at(1, 0))]);
-    let mut plan = plan(&["look"], &[block(Role::Kept), result()], vec![run(look)]);
+    let look = launch(1, 1, 4, vec![pointer(at(1, 0))]);
+    let count = |to| run(launch(2, 1, 1, vec![pointer(to)]));
+    let kernels = ["scale", "look", "count"];
+    let forward = vec![run(look), count(at(1, 16))];
+    let mut plan = plan(&kernels, &[block(Role::Kept), result()], forward);
     plan.prepare = vec![
         upload(table(0), values),
         upload(memory(0, 64), 9.0f32.to_le_bytes().repeat(2)),
@@ -219,6 +224,8 @@ pub(crate) fn variables() -> LaunchPlan {
             to_pitch: 0,
             from_pitch: 0,
         })),
+        run(scale(at(0, 0), at(0, 0), 0.5)),
+        count(at(0, 0)),
     ];
     plan
 }

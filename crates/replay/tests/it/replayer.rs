@@ -87,6 +87,20 @@ impl Replayer {
         answer
     }
 
+    /// The cores that each of its threads may run on, as the kernel lists them.
+    #[expect(clippy::unwrap_used, reason = "a test fails here")]
+    pub(crate) fn cores(&self) -> Vec<String> {
+        let threads = fs_err::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let status = threads.map(|thread| thread.unwrap().path().join("status"));
+        // A thread that ended has none.
+        let status = status.filter_map(|path| fs_err::read_to_string(path).ok());
+        let cores = |text: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            line.unwrap().trim().to_owned()
+        };
+        status.map(|text| cores(&text)).collect()
+    }
+
     /// Closes the conversation; how the program ended, and what it printed.
     #[expect(clippy::unwrap_used, reason = "a test fails here")]
     pub(crate) fn close(mut self) -> (ExitStatus, String) {
