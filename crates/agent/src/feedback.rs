@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::{Diagnostic, Failure, Mismatch, Severity, Stage, Verdict};
+use warpwright_record::verdict::{Diagnostic, Failure, Mismatch, Severity, Stage, Tier, Verdict};
 
 use crate::elide::{clip_line, elide_middle};
 
@@ -66,9 +66,14 @@ fn render_success(text: &mut String, verdict: &Verdict) {
 
 fn render_times(text: &mut String, verdict: &Verdict) {
     let (times, speedup) = (&verdict.times_ms, &verdict.speedup);
-    let cpu = if verdict.device == "cpu" { " (cpu device)" } else { "" };
+    let how = match verdict.tier {
+        // Without its Python, unlike the baselines.
+        Tier::Device => " (device tier)",
+        Tier::Host if verdict.device == "cpu" => " (cpu device)",
+        Tier::Host => "",
+    };
     if let Some(candidate) = &times.candidate {
-        line(text, &format!("candidate        {} ms{cpu}", interval(candidate)));
+        line(text, &format!("candidate        {} ms{how}", interval(candidate)));
     }
     let rows = [
         ("eager", &times.eager, &speedup.eager),

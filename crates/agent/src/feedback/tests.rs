@@ -23,3 +23,18 @@ fn mismatch_describes_inputs_that_the_task_does_not_sample() {
     render_mismatch(&mut own, &mismatch(InputFamily::Own));
     assert!(!own.contains("these inputs"), "{own}");
 }
+
+#[test]
+fn device_tier_is_named_beside_the_time() {
+    use crate::judge::Judge;
+
+    let judge = crate::scripted::ScriptedJudge::new(&[2.0]);
+    let candidate = warpwright_record::candidate::Candidate::from_files([].into());
+    let mut verdict = judge.measure_afresh(&candidate).unwrap();
+    verdict.times_ms.candidate = verdict.speedup.best;
+    verdict.device = "cuda:0".to_owned();
+    assert!(!render(&verdict).contains("tier"), "{}", render(&verdict));
+    verdict.tier = Tier::Device;
+    let text = render(&verdict);
+    assert!(text.contains("ms (device tier)"), "{text}");
+}
