@@ -5,7 +5,7 @@
 //! recorder, other addresses              ──► Recording ┴─ merge ──► LaunchPlan ──► replayer
 //! ```
 //!
-//! A [`Recording`] is the word of a process in which candidate code runs: hostile input. [`merge`] accepts what
+//! A [`Recording`] is the word of a process in which candidate code runs: hostile input. [`merge()`] accepts what
 //! two recordings agree on, resolves every address to a block, and says why anything else cannot be replayed.
 //! A [`LaunchPlan`] is checked again by whoever replays it ([`LaunchPlan::check`]): it may come from a file.
 
