@@ -37,8 +37,11 @@ impl Begun {
     pub(crate) fn to_verify(shared: Shared<'_>, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
         let Shared { machine, processes } = shared;
-        // The first candidate's process starts while this task's oracle does.
-        processes.runner_pool.expect();
+        // The first candidate's process starts while this task's oracle does. In the device tier it needs none, and
+        // the driver makes contexts one after the other.
+        if processes.replayer_pool.is_none() {
+            processes.runner_pool.expect();
+        }
         // A GPU's host has cores for the baselines' process to start and to compile meanwhile. If that
         // fails, it is told when they are needed.
         let early = if machine.device.has_spare_cores() {
