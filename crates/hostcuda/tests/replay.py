@@ -93,7 +93,7 @@ class GemmCall(ctypes.Structure):
 
 
 class Recorder(ctypes.Structure):
-    """hostcuda::Recorder: the kinds of call, each with the type of what it is told."""
+    """``hostcuda::Recorder``: a callback per kind of call, with the structure that it gets."""
 
     KINDS: ClassVar = {
         "launch": ctypes.CFUNCTYPE(i32, address, ctypes.POINTER(LaunchCall)),

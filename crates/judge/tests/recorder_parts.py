@@ -52,7 +52,7 @@ def exported(library: Path) -> list[str]:
 
 
 def stubs() -> str:
-    """A source that refuses, by name, every function of the libraries which is not implemented."""
+    """A source of weak functions: each stands for a function of the libraries and refuses by name."""
     names = {
         name
         for library in ("cudart", "cublas", "cublasLt", "cudnn")

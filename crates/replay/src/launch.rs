@@ -35,8 +35,12 @@ impl Launcher<'_> {
 
     fn call(self, program: &Program, frame: Frame<'_>) -> Result<(), Failure> {
         let count = program.streams();
-        let streams = self.context.streams().get(..count).unwrap_or_default();
-        let (forks, events) = self.context.events().split_at_checked(count).unwrap_or_default();
+        let streams = self.context.streams().get(..count);
+        let events = self.context.events().split_at_checked(count);
+        let (Some(streams), Some((forks, events))) = (streams, events) else {
+            return Err(Failure::Request("the streams of the calls were not made".to_owned()));
+        };
+        // A program without operations has none.
         let Some((main, others)) = streams.split_first() else { return Ok(()) };
         // The first of these events is that of the call's begin, the others those of the streams' ends.
         let (begin, ends) = forks.split_first().unwrap_or((main, &[]));

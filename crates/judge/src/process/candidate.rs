@@ -86,6 +86,14 @@ impl WindowState {
         if self.random.random() { Poison::NAN } else { Poison::number(&mut self.random) }
     }
 
+    /// Whether nothing of the candidate runs on a GPU any more; waits for that.
+    pub(crate) fn is_idle(&self) -> Result<bool, ArenaError> {
+        match &*self.arena {
+            Arena::Cuda(arena) => arena.device().await_idle(),
+            Arena::Host(_) => Ok(true),
+        }
+    }
+
     /// Counts a window of so many calls.
     pub(crate) fn count(&mut self, elapsed: Duration, calls: usize) {
         let each = |(elapsed, calls): (Duration, usize)| elapsed.as_secs_f64() / calls as f64;

@@ -56,7 +56,7 @@ impl Host {
         self.device.equip(self.python_module(name, under, self.device.torch_name()))
     }
 
-    /// The same without the device, of which it is told the name.
+    /// The same without access to the device; `device` is the name that the module gets.
     fn python_module(&self, name: &str, under: Option<(&Path, &[String])>, device: &str) -> Spec {
         let mut spec = match under {
             Some((program, arguments)) => Spec::new(program)
@@ -121,10 +121,7 @@ impl Host {
             self.jail.fork_library().ok_or("there is no library for it beside the program")?;
         let library = library.to_string_lossy().into_owned();
         // Libraries read the environment when they are loaded: it is that of the processes to come.
-        let mut env = match role {
-            Role::Recorder => self.program(role).map_err(|error| error.to_string())?.env,
-            _ => self.module(role.name(), None).env,
-        };
+        let mut env = self.program(role).map_err(|error| error.to_string())?.env;
         let own = role.environment(self.device.uses_host_cores()).iter();
         env.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         // Numpy's linear algebra would start threads, of which a fork has none.

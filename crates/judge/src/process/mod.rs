@@ -11,6 +11,7 @@ pub(crate) mod forks;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
+mod plan_values;
 pub(crate) mod played;
 pub(crate) mod recorder;
 pub(crate) mod recorder_library;

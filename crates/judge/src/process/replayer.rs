@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
 use warpwright_jail::Outcome;
-use warpwright_plan::{LaunchPlan, Output, Role as Block};
+use warpwright_plan::{LaunchPlan, Role as Block};
 use warpwright_replay::wire::{self, Request};
 
-use crate::check::dtype::Dtype;
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
 use crate::check::named::Results;
@@ -27,6 +26,7 @@ use crate::process::failure::{Stumble, Trouble};
 use crate::process::host::{Grant, Host};
 use crate::process::memory::START_BYTES;
 use crate::process::oracle::Oracle;
+use crate::process::plan_values::{covered, form, same_shapes};
 use crate::process::played::{Played, SAMPLES, offsets};
 use crate::process::role::Role;
 use crate::process::wire::{Place, Value, padded};
@@ -300,27 +300,6 @@ fn bring<'p>(
     Ok(state.arena.copy_all(&oracle.arena, &moves)?)
 }
 
-/// What a call of a plan returns, without places.
-fn form(plan: &LaunchPlan) -> Value {
-    let place = |output: &Output| {
-        let size = Dtype::parts(&output.dtype).map_or(1, |(dtype, parts)| dtype.size() * parts);
-        let pairs = output.shape.iter().zip(&output.strides);
-        let last: u64 = pairs.map(|(n, stride)| n.saturating_sub(1) * stride.unsigned_abs()).sum();
-        let empty = output.shape.contains(&0);
-        Place {
-            offset: None,
-            shape: output.shape.clone(),
-            strides: output.strides.clone(),
-            dtype: output.dtype.clone(),
-            bytes: if empty { 0 } else { (last + 1) * size },
-        }
-    };
-    Value {
-        tree: plan.outputs.tree.clone(),
-        tensors: plan.outputs.tensors.iter().map(place).collect(),
-    }
-}
-
 impl LoadedCandidate for Replay {
     fn window_state(&self) -> &WindowState {
         &self.state
@@ -387,9 +366,7 @@ impl LoadedCandidate for Replay {
             replayer.worker.window((&go, None), *patience, |_| arena.samples(&at));
         state.spent.windows += elapsed;
         let answered = answer.map_err(stopped)?;
-        if let Arena::Cuda(arena) = &*state.arena
-            && !arena.device().await_idle()?
-        {
+        if !state.is_idle()? {
             return Err(stopped(NoAnswer::LeftRunning));
         }
         let seen = match answered.seen {
@@ -428,35 +405,6 @@ impl LoadedCandidate for Replay {
 
     fn pid(&self) -> u32 {
         self.replayer.worker.pid()
-    }
-}
-
-/// Whether the tensors of a set have the shapes and strides of another's.
-fn same_shapes(set: &Value, other: &Value) -> bool {
-    let shape = |place: &Place| (place.shape.clone(), place.strides.clone(), place.dtype.clone());
-    set.tensors.iter().map(shape).eq(other.tensors.iter().map(shape))
-}
-
-/// Whether a plan holds for these inputs: its recordings differ wherever these differ from either.
-fn covered(tree: &Json, [one, other]: &[Json; 2]) -> bool {
-    match (tree, one, other) {
-        (Json::Array(all), Json::Array(ones), Json::Array(others)) => {
-            all.len() == ones.len()
-                && all.len() == others.len()
-                && all
-                    .iter()
-                    .zip(ones.iter().zip(others))
-                    .all(|(item, (one, other))| covered(item, &[one.clone(), other.clone()]))
-        }
-        (Json::Object(all), Json::Object(ones), Json::Object(others)) => {
-            all.len() == ones.len()
-                && all.len() == others.len()
-                && all.iter().all(|(name, item)| match (ones.get(name), others.get(name)) {
-                    (Some(one), Some(other)) => covered(item, &[one.clone(), other.clone()]),
-                    _ => false,
-                })
-        }
-        _ => tree == one || tree == other || one != other && tree.is_number() && one.is_number(),
     }
 }
 
@@ -503,23 +451,4 @@ fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
 fn json_of(request: &Request) -> Json {
     // Plain data with names for keys always has a form.
     serde_json::to_value(request).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::covered;
-
-    #[test]
-    fn plans_hold_for_numbers_that_recordings_varied() {
-        let list = |a: i32, b: i32| json!({"list": [{"tensor": 0}, {"value": a}, {"value": b}]});
-        let recorded = [list(1, 7), list(2, 7)];
-        assert!(covered(&list(5, 7), &recorded));
-        assert!(!covered(&list(1, 8), &recorded), "the second number never varied");
-        assert!(!covered(&json!({"list": [{"tensor": 0}, {"value": 1}]}), &recorded));
-        assert!(!covered(&json!({"list": [{"tensor": 1}, {"value": 1}, {"value": 7}]}), &recorded));
-        let flags = [json!({"value": true}), json!({"value": false})];
-        assert!(covered(&flags[0], &flags) && !covered(&json!({"value": 3}), &flags));
-    }
 }

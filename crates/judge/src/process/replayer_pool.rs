@@ -115,7 +115,7 @@ impl Shared {
         Replayer::start(&self.host, arena, &self.cache, &self.arbiter)
     }
 
-    /// Starts a spare. Its failure is not told: who needs a replayer then starts one, and is told of the same.
+    /// Starts a spare, and ignores a failure: the next caller of `take` starts one itself and gets the error.
     fn add(&self, arena: &Arena) {
         let made = self.start(arena).ok();
         self.started(made);

@@ -250,9 +250,7 @@ impl LoadedCandidate for Runner {
         self.state.spent.windows += elapsed;
         let answered = answer.map_err(stopped)?;
         // What it has left running there would slow baselines and empty windows, which come next.
-        if let Arena::Cuda(arena) = &*self.state.arena
-            && !arena.device().await_idle()?
-        {
+        if !self.state.is_idle()? {
             return Err(stopped(NoAnswer::LeftRunning));
         }
         let (results, samples, seen) = if let Some(seen) = answered.seen {

@@ -53,7 +53,7 @@ impl TaskSession<'_> {
         }
         found.tier = Tier::Device;
         found.seconds.record = recorded;
-        Self::provenance_of(&plans, found);
+        Self::provenance_of(&plans, artifact, found);
         Ok(None)
     }
 
@@ -151,7 +151,7 @@ impl TaskSession<'_> {
     }
 
     /// What computed the results of a plan: known by construction.
-    pub(super) fn provenance_of(plans: &Plans, found: &mut Findings) {
+    fn provenance_of(plans: &Plans, artifact: &Artifact, found: &mut Findings) {
         if found.bad() {
             return;
         }
@@ -165,7 +165,7 @@ impl TaskSession<'_> {
         }
         found.provenance = Some(Provenance {
             own_kernels: plan.kernels.len() as u32,
-            library_calls: if products { vec!["cublasGemm".to_owned()] } else { Vec::new() },
+            library_calls: if products { artifact.library_calls.clone() } else { Vec::new() },
             ablation: AblationResult::NotRun,
         });
     }

@@ -248,5 +248,6 @@ fn long_most_honest_candidates_are_recorded() {
 fn long_attacks_are_recorded_or_named() {
     let (recorded, all) = record_corpus("attacks");
     println!("{recorded} of {all} attacks were recorded");
-    assert!(all > 0);
+    // Many of them are in the kernels.
+    assert!(recorded * 2 >= all, "{recorded} of {all}");
 }
