@@ -7,9 +7,7 @@ the memory of torch's allocator.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from collections.abc import Iterator
 
 import torch
 
@@ -147,15 +145,11 @@ class Arena(Memory):
         """Unmaps the memory that ``open_apart`` mapped, if any."""
         self.native.arena_close_apart()
 
-    @contextlib.contextmanager
-    def lent(self, descriptor: int, at: int, size: int) -> Iterator[Memory]:
-        """Memory of the same device, mapped within the context. Offsets in it begin with ``at``."""
-        memory = self.beside(descriptor, size)
-        try:
-            yield Memory(self.device, memory.base - at, at + size)
-        finally:
-            self.others.remove(memory)
-            self.native.arena_unmap(ctypes.c_uint64(memory.base), ctypes.c_size_t(memory.size))
+    def unmap(self, memory: Memory) -> None:
+        """Unmaps memory that ``beside`` mapped. No tensor may refer to it any more."""
+        self.others.remove(memory)
+        memory.whole.clear()
+        self.native.arena_unmap(ctypes.c_uint64(memory.base), ctypes.c_size_t(memory.size))
 
     def beside(self, descriptor: int, size: int) -> Memory:
         """Maps other memory of the same device, until ``close``."""

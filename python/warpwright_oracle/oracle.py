@@ -34,6 +34,7 @@ from .scales import by_scale
 from .sizes import Allocated, foresee, forward
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
 from .truth import Truth
+from .truths import truths
 from .unsaved import Another, another
 
 DRAWS, FURTHER_DRAWS = 3, 5
@@ -99,6 +100,8 @@ class Oracle:
         self.seconds = 0.0
         self.elements = 0
         self.held: Held | None = None
+        self.lent: Memory | None = None
+        """On a GPU, the memory of a candidate's inputs, while it is mapped."""
         self.changes: set[int] = set()
         """The inputs that the reference changes, by position."""
         self.draws = False
@@ -310,7 +313,7 @@ class Oracle:
             return other.change(given, seed)
         return change(given, family, self.traits, seed)
 
-    def _make(
+    def make(
         self, memory: Memory, seed: int, family: str, offset: int
     ) -> tuple[Any, list[Place], int]:
         """Stores the inputs of a seed and a family in this memory from ``offset`` on. Returns their
@@ -361,7 +364,7 @@ class Oracle:
         sets = []
         self.held = None
         for seed, family in zip(request["seeds"], request["families"], strict=True):
-            tree, places, offset = self._make(self.arena, seed, family, offset)
+            tree, places, offset = self.make(self.arena, seed, family, offset)
             sets.append({"tree": tree, "tensors": places})
         if len(sets) == 1 and first == 0:
             # Usually the next request is for their expected outputs.
@@ -371,19 +374,34 @@ class Oracle:
 
     def provide(self, request: dict[str, Any]) -> dict[str, Any]:
         """On a GPU: stores the inputs of one window, each set from its own offset on, in memory
-        whose descriptor comes with the request."""
-        descriptor = self.channel.descriptor()
+        that begins with offset ``at``. With ``map``, its descriptor comes with the request; it
+        stays mapped until ``unmap`` if ``keep`` says so."""
+        at, size = request["at"], request["bytes"]
+        if request["map"]:
+            descriptor = self.channel.descriptor()
+            self.lent = self.arena.beside(descriptor, size)
+            os.close(descriptor)
+        if self.lent is None:
+            raise RuntimeError("no memory for inputs was lent")
+        memory = Memory(self.arena.device, self.lent.base - at, at + size)
         sets = []
         asked = (request["seeds"], request["families"], request["offsets"])
-        with self.arena.lent(descriptor, request["at"], request["bytes"]) as memory:
-            os.close(descriptor)
+        try:
             for seed, family, offset in zip(*asked, strict=True):
-                tree, places, _ = self._make(memory, seed, family, offset)
+                tree, places, _ = self.make(memory, seed, family, offset)
                 sets.append({"tree": tree, "tensors": places})
-            if self.cuda:  # before the memory is unmapped
-                torch.cuda.synchronize()
-        self.settle()
+            self.settle()  # before the memory is unmapped
+        finally:
+            if not request["keep"]:
+                self.unmap({})
         return {"sets": sets}
+
+    def unmap(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Unmaps the memory that ``provide`` has kept, if any."""
+        if self.lent is not None:
+            self.arena.unmap(self.lent)
+            self.lent = None
+        return {}
 
     def expected(self, request: dict[str, Any]) -> dict[str, Any]:
         """The inputs of one seed, their truth, and the error of the same-precision reference. If
@@ -454,6 +472,10 @@ class Oracle:
             "doubt": self.truth.doubt,
             "void": "",
         }
+
+    def truths(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See ``truths.truths``."""
+        return truths(self, request)
 
     def _note(self, tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
         """Properties of one output, or of an input that the reference changes. ``ambiguous``: the
@@ -529,8 +551,16 @@ class Oracle:
     def settle(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
-            if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > SPARE_BYTES:
+            if _spare_bytes(self.device) > SPARE_BYTES:
                 torch.cuda.empty_cache()
+
+
+def _spare_bytes(device: str) -> int:
+    """GPU memory that torch keeps unused. ``torch.cuda.memory_reserved`` makes a table of all its
+    statistics, which takes half a millisecond."""
+    known = torch.cuda.memory_stats_as_nested_dict(torch.device(device))
+    reserved, allocated = known["reserved_bytes"], known["allocated_bytes"]
+    return reserved["all"]["current"] - allocated["all"]["current"]
 
 
 def _moved(after: torch.Tensor, before: torch.Tensor) -> tuple[float, int]:
@@ -562,7 +592,9 @@ def main() -> None:
         "graph",
         "inputs",
         "provide",
+        "unmap",
         "expected",
+        "truths",
         "reordered",
         "ties",
     ]

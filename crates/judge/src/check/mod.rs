@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod dtype;
 pub(crate) mod families;
 pub(crate) mod findings;
+pub(crate) mod glance;
 pub(crate) mod layout;
 pub(crate) mod named;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
-use crate::check::verify::{look, unwritten};
+use crate::check::verify::{glance, look, unwritten};
 use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::oracle::Oracle;
@@ -23,6 +23,8 @@ use crate::timing::sequential::Schedule;
 pub(crate) const TIMED: usize = 90;
 /// In each round after that: a candidate that counts windows finds none after which it is not looked at.
 const LATER: usize = 3;
+/// Name of their checks.
+const NAME: &str = "timed call";
 /// Time that looking may take; then one call of each window is looked at. A reference that takes a second
 /// is timed by few calls, of which most have been looked at by then.
 const BUDGET: Duration = Duration::from_secs(10);
@@ -60,16 +62,19 @@ impl Checks {
         (profile, random): (Profile, &mut StdRng),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        if let Some(failure) = unwritten(played, "timed call") {
+        if let Some(failure) = unwritten(played, NAME) {
             found.failure = Some(failure);
             return Ok(());
         }
         let started = Instant::now();
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
         let wanted = self.in_round(round);
-        for call in oracle.families.looked_at(&by_call, wanted, random) {
+        let chosen = oracle.families.looked_at(&by_call, wanted, random);
+        let calls =
+            self.glanced(&chosen, (played, &by_call), (oracle, candidate), profile, found)?;
+        for call in calls {
             let question = (oracle.played, by_call[call]);
-            let looked = look(oracle, candidate, played, call, question, "timed call", profile)?;
+            let looked = look(oracle, candidate, played, call, question, NAME, profile)?;
             // Where honest programs need not agree, nothing was compared.
             self.done += usize::from(!looked.void);
             found.take(looked);
@@ -79,6 +84,40 @@ impl Checks {
         }
         self.spent += started.elapsed();
         Ok(())
+    }
+
+    /// Looks at calls by their truth alone; those that are not right by it are left.
+    fn glanced(
+        &mut self,
+        chosen: &[usize],
+        (played, by_call): (&Played, &[Draw]),
+        (oracle, candidate): (&mut Oracle, &mut dyn LoadedCandidate),
+        profile: Profile,
+        found: &mut Findings,
+    ) -> Result<Vec<usize>, Trouble> {
+        let mut left = Vec::new();
+        let mut calls = chosen;
+        while !calls.is_empty() {
+            let draws: Vec<Draw> = calls.iter().map(|&call| by_call[call]).collect();
+            let truths = oracle.truths(oracle.played, &draws)?;
+            if truths.is_empty() {
+                left.extend_from_slice(calls);
+                break;
+            }
+            let (now, later) = calls.split_at(truths.len().min(calls.len()));
+            for (&call, expected) in now.iter().zip(&truths) {
+                let subject = (expected, by_call[call]);
+                match glance(oracle, candidate, (played, call), subject, (NAME, profile))? {
+                    None => left.push(call),
+                    Some(looked) => {
+                        self.done += 1;
+                        found.take(looked);
+                    }
+                }
+            }
+            calls = later;
+        }
+        Ok(left)
     }
 }
 

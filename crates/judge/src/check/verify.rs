@@ -68,6 +68,26 @@ pub(crate) fn unwritten(played: &Played, name: &str) -> Option<Failure> {
     Some(failure(FailureClass::NonFinite, text))
 }
 
+/// Looks at one call of a window by what its truth alone says. `None` where it is not right by that: then [`look`]
+/// says what is wrong, if anything is.
+pub(crate) fn glance(
+    oracle: &Oracle,
+    candidate: &mut dyn LoadedCandidate,
+    (played, call): (&Played, usize),
+    (expected, draw): (&Expected, Draw),
+    (name, profile): (&str, Profile),
+) -> Result<Option<Looked>, Trouble> {
+    let claimed = played.claimed(call, candidate.arena())?;
+    if !candidate.unchanged(played)? {
+        return Ok(None);
+    }
+    let mut looked = Looked::at(name, draw);
+    let terms = (profile, &Reordered::default());
+    Comparison { oracle, candidate, played, call, expected, terms }.of(&claimed, &mut looked)?;
+    let well = looked.check.passed && looked.failure.is_none() && looked.integrity.is_none();
+    Ok((well && !looked.void).then_some(looked))
+}
+
 /// Looks at one call of a window that was played on these inputs.
 pub(crate) fn look(
     oracle: &mut Oracle,

@@ -1,6 +1,5 @@
 //! A loaded candidate: what plays windows, in a runner with its host code or in a replayer as a launch plan.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::check::layout::{Layout, place_all};
 use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone};
 use crate::error::JudgeError;
 use crate::process::failure::Trouble;
-use crate::process::oracle::Oracle;
+use crate::process::oracle::{Lent, Oracle};
 use crate::process::played::{Played, offsets};
 use crate::process::wire::{Place, Value};
 
@@ -39,6 +38,9 @@ pub(crate) trait LoadedCandidate {
     /// Time of a window of its process in which nothing is computed, which ends with a look at these places; `None`
     /// if a candidate's host code could lengthen it.
     fn nothing(&mut self, samples: &[u64]) -> Result<Option<Duration>, Trouble>;
+
+    /// Whether its process maps the memory of its inputs in each window, as what it is compared with then does.
+    fn maps_inputs(&self) -> bool;
 
     /// Forgets a variant.
     fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble>;
@@ -116,7 +118,7 @@ impl WindowState {
         oracle: &mut Oracle,
         draws: &[Draw],
         slots: &[Zone],
-        (zone, poison, lent): (Zone, Poison, Option<&(OwnedFd, u64)>),
+        (zone, poison, lent): (Zone, Poison, Option<&Lent>),
     ) -> Result<Vec<Value>, Trouble> {
         let arena = Arc::clone(&self.arena);
         std::thread::scope(|scope| {
@@ -181,11 +183,10 @@ fn stage_there(
     oracle: &mut Oracle,
     draws: &[Draw],
     slots: &[Zone],
-    (lent, at): (&(OwnedFd, u64), u64),
+    lent: (&Lent, u64),
 ) -> Result<Vec<Value>, Trouble> {
     let offsets: Vec<u64> = slots.iter().map(|slot| slot.offset).collect();
-    let (fd, bytes) = lent;
-    let sets = oracle.provide(draws, &offsets, (fd.as_fd(), at, *bytes))?.sets;
+    let sets = oracle.provide(draws, &offsets, lent)?.sets;
     let lies_in =
         |slot: &Zone, at: &Place| at.offset.is_some_and(|offset| slot.contains(offset, at.bytes));
     let fit = |(set, slot): (&Value, &Zone)| set.tensors.iter().all(|at| lies_in(slot, at));

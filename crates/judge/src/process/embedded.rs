@@ -53,6 +53,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "tensors.py",
     "ties.py",
     "truth.py",
+    "truths.py",
     "unsaved.py",
     "stub_runtime.py",
     "shadow.py",

@@ -1,6 +1,6 @@
 //! The oracle process of one task.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::admission::degenerate;
 use crate::admission::objection::Objection;
 use crate::check::dtype::Dtype;
 use crate::check::families::{Draw, Families};
+use crate::check::glance;
 use crate::check::tolerance::{Tolerance, tolerance};
 use crate::device::arena::Arena;
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
@@ -24,7 +25,7 @@ use crate::process::memory::Memory;
 use crate::process::role::Role;
 use crate::process::wire::{
     Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Said, Sets, Sizes,
-    State,
+    State, Truths,
 };
 use crate::process::worker::Worker;
 
@@ -47,6 +48,14 @@ pub(crate) struct LoadedOracle {
     pub(crate) foreseen: Option<Sizes>,
 }
 
+/// Memory for the inputs of a candidate's windows on a GPU.
+pub(crate) struct Lent {
+    pub(crate) fd: OwnedFd,
+    pub(crate) bytes: u64,
+    /// Whether it is the same in the next window: then it stays mapped, which takes a millisecond each time.
+    pub(crate) keep: bool,
+}
+
 /// The process, its arena and what it said of the task.
 pub(crate) struct Oracle {
     worker: Worker,
@@ -63,6 +72,10 @@ pub(crate) struct Oracle {
     buffers: bool,
     /// Why truth is not float64, if it is not.
     pub(crate) doubt: String,
+    /// Whether it has memory of a candidate's inputs mapped.
+    has_inputs: bool,
+    /// The last call of which the truth was enough, and its weights.
+    like: Option<(String, Expected)>,
     /// Whether truth is to be float64: not for the paper, which compares with eager.
     double: bool,
     profile: Profile,
@@ -159,6 +172,8 @@ impl LoadedOracle {
             played,
             buffers,
             doubt,
+            like: None,
+            has_inputs: false,
             double,
             profile,
         })
@@ -383,20 +398,36 @@ impl Oracle {
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
     }
 
-    /// On a GPU: inputs for each draw in memory that is lent to it for this, each set from its offset
-    /// on; the memory lies `at` so many bytes from where offsets count, and has so many.
+    /// On a GPU: inputs for each draw in memory that is lent to it, each set from its offset on; the memory
+    /// lies `at` so many bytes from where offsets count.
     pub(crate) fn provide(
         &mut self,
         draws: &[Draw],
         offsets: &[u64],
-        (lent, at, bytes): (BorrowedFd<'_>, u64, u64),
+        (lent, at): (&Lent, u64),
     ) -> Result<Sets, JudgeError> {
         let (seeds, families) = named(draws);
+        let map = !self.has_inputs;
         let request = json!({
             "do": "provide", "seeds": seeds, "families": families, "offsets": offsets, "at": at,
-            "bytes": bytes,
+            "bytes": lent.bytes, "map": map, "keep": lent.keep,
         });
-        self.worker.ask_lending(&request, lent, PATIENCE).map_err(|e| self.trusted(e))
+        let answer = if map {
+            self.worker.ask_lending(&request, lent.fd.as_fd(), PATIENCE)
+        } else {
+            self.worker.ask(&request, PATIENCE)
+        };
+        self.has_inputs = lent.keep;
+        answer.map_err(|e| self.trusted(e))
+    }
+
+    /// Has it unmap the memory of inputs that it was to keep.
+    pub(crate) fn unmap_inputs(&mut self) -> Result<(), JudgeError> {
+        if !std::mem::take(&mut self.has_inputs) {
+            return Ok(());
+        }
+        let answer = self.worker.ask::<Value>(&json!({"do": "unmap"}), PATIENCE);
+        answer.map(drop).map_err(|e| self.trusted(e))
     }
 
     /// Inputs and truth for one draw; `None` where honest programs need not agree on its inputs.
@@ -419,7 +450,31 @@ impl Oracle {
             return Ok(None);
         }
         self.families.learn(draw.family, &expected.notes);
+        self.like = glance::enough(&expected).then(|| (variant.to_owned(), expected.clone()));
         Ok(Some(expected))
+    }
+
+    /// Inputs and truths of calls, of as many as the oracle's arena holds, from the first on; none where the task
+    /// is not one of which the truth is enough ([`crate::check::glance`]).
+    pub(crate) fn truths(
+        &mut self,
+        variant: &str,
+        draws: &[Draw],
+    ) -> Result<Vec<Expected>, JudgeError> {
+        let Some((of, like)) = &self.like else { return Ok(Vec::new()) };
+        if of != variant || !self.double {
+            return Ok(Vec::new());
+        }
+        let like = like.clone();
+        let (seeds, families) = named(draws);
+        let request = json!({
+            "do": "truths", "variant": variant, "seeds": seeds, "families": families,
+        });
+        let told: Truths = self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;
+        let pairs = told.each.into_iter().zip(draws);
+        let each =
+            pairs.map_while(|(truth, draw)| glance::expected(&self.families, &like, truth, *draw));
+        Ok(each.collect())
     }
 
     /// How far honest programs that sum in other orders are from the truth on this very draw. What was

@@ -25,7 +25,7 @@ use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble};
 use crate::process::host::{Grant, Host};
 use crate::process::memory::START_BYTES;
-use crate::process::oracle::Oracle;
+use crate::process::oracle::{Lent, Oracle};
 use crate::process::plan_values::{covered, form, same_shapes};
 use crate::process::played::{Played, SAMPLES, offsets};
 use crate::process::role::Role;
@@ -237,7 +237,7 @@ impl Replay {
     }
 
     /// Memory for the inputs of a window, mapped in the replayer.
-    fn map_inputs(&mut self, calls: u64) -> Result<(), Trouble> {
+    fn map_inputs(&mut self, oracle: &mut Oracle, calls: u64) -> Result<(), Trouble> {
         let Arena::Cuda(arena) = &*self.state.arena else { return Ok(()) };
         let wanted = self.state.layout.spread(calls);
         if wanted <= self.inputs {
@@ -245,6 +245,8 @@ impl Replay {
         }
         // Windows grow: some more, so that it is not made anew each time.
         let wanted = self.state.layout.spread(2 * calls).max(wanted);
+        // What nobody has mapped is free again.
+        oracle.unmap_inputs()?;
         let (lent, bytes) = arena.renew_inputs(wanted)?;
         let request = json_of(&Request::Inputs(wire::Inputs { bytes }));
         let answer = self.replayer.worker.ask_lending::<Json>(&request, lent.as_fd(), PATIENCE);
@@ -317,7 +319,7 @@ impl LoadedCandidate for Replay {
             self.settle(oracle, variant)?;
         }
         let calls = draws.len() as u64;
-        self.map_inputs(calls)?;
+        self.map_inputs(oracle, calls)?;
         let stopped = |answer| trouble("forward", answer);
         let Self { replayer, plans, trees, state, patience, inputs, used, last, .. } = self;
         let Some((_, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
@@ -346,7 +348,9 @@ impl LoadedCandidate for Replay {
         let poison = state.poison();
         let staging = Instant::now();
         let lent = match &*state.arena {
-            Arena::Cuda(arena) => arena.lend_inputs()?.map(|(fd, _)| (fd, *inputs)),
+            Arena::Cuda(arena) => {
+                arena.lend_inputs()?.map(|(fd, _)| Lent { fd, bytes: *inputs, keep: true })
+            }
             Arena::Host(_) => None,
         };
         let sets = state.fill(oracle, draws, &slots, (zone, poison, lent.as_ref()))?;
@@ -394,6 +398,10 @@ impl LoadedCandidate for Replay {
         let answered = answer.map_err(|answer| trouble("forward", answer))?;
         answered.seen.transpose()?;
         Ok(Some(elapsed))
+    }
+
+    fn maps_inputs(&self) -> bool {
+        false
     }
 
     fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {

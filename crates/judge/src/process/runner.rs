@@ -19,7 +19,7 @@ use crate::error::JudgeError;
 use crate::process::candidate::{LoadedCandidate, WindowState, moves, too_large};
 use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble};
-use crate::process::oracle::Oracle;
+use crate::process::oracle::{Lent, Oracle};
 use crate::process::played::{Played, look, offsets};
 use crate::process::runner_dirs::RunnerDir;
 use crate::process::runner_pool::Spare;
@@ -227,7 +227,9 @@ impl LoadedCandidate for Runner {
         let staging = Instant::now();
         let lent = match &*self.state.arena {
             Arena::Cuda(arena) => {
-                Some(arena.renew_inputs(self.state.layout.spread(draws.len() as u64))?)
+                let wanted = self.state.layout.spread(draws.len() as u64);
+                let (fd, bytes) = arena.renew_inputs(wanted)?;
+                Some(Lent { fd, bytes, keep: false })
             }
             Arena::Host(_) => None,
         };
@@ -237,11 +239,11 @@ impl LoadedCandidate for Runner {
         // Numbers among the inputs differ from draw to draw.
         let others: Vec<(usize, &Value)> =
             sets.iter().enumerate().filter(|(i, set)| foreseen.get(*i) != Some(*set)).collect();
-        let bytes = lent.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let bytes = lent.as_ref().map_or(0, |lent| lent.bytes);
         let go = json!({
             "do": "go", "which": variant, "order": order, "sets": others, "apart_bytes": bytes,
         });
-        let lent = lent.as_ref().map(|(fd, _)| fd.as_fd());
+        let lent = lent.as_ref().map(|lent| lent.fd.as_fd());
         let (arena, random) = (Arc::clone(&self.state.arena), &mut self.state.random);
         let calls = order.len();
         let (elapsed, answer) = self
@@ -266,6 +268,10 @@ impl LoadedCandidate for Runner {
         };
         self.state.count(elapsed, calls);
         Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
+    }
+
+    fn maps_inputs(&self) -> bool {
+        true
     }
 
     fn drop_variant(&mut self, variant: &str) -> Result<(), Trouble> {

@@ -145,6 +145,33 @@ pub(crate) struct Expected {
     pub(crate) void: String,
 }
 
+/// The oracle's answer to `truths`: of as many samples, from the first on, as it has the truth of.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Truths {
+    pub(crate) each: Vec<Truth>,
+}
+
+/// What is expected of one call, without what the same-precision reference makes of it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Truth {
+    pub(crate) inputs: Value,
+    /// In float64.
+    pub(crate) outputs: Value,
+    /// Of each output of floating-point numbers; none where they are not plain.
+    pub(crate) sizes: Vec<Option<Size>>,
+}
+
+/// How large the elements of a truth are, all of them finite.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(crate) struct Size {
+    /// Root mean square.
+    pub(crate) rms: f64,
+    /// Standard deviation.
+    pub(crate) spread: f64,
+    /// Largest magnitude.
+    pub(crate) largest: f64,
+}
+
 /// An input that the reference changes.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Changed {

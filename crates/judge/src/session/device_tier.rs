@@ -137,6 +137,7 @@ impl TaskSession<'_> {
         // Work of kernels that need more than the plan, and what was written elsewhere, may last: the next
         // candidate gets a new context.
         let gone = matches!(&went, Err(trouble) if is_closed(trouble));
+        let unmapped = self.oracle.unmap_inputs();
         let replayer = replay.end(matches!(went, Ok(0)) && plans.needs_nothing(), gone);
         let well = self.machine.device.probe();
         drop(held);
@@ -147,7 +148,11 @@ impl TaskSession<'_> {
             Err(outcome) => (None, outcome),
         };
         let went = went.map_err(|trouble| blamed(trouble, outcome.as_ref()));
-        (replayer, went.and_then(|_| Ok(well.map(|()| None)?)))
+        let went = went.and_then(|_| {
+            unmapped?;
+            Ok(well.map(|()| None)?)
+        });
+        (replayer, went)
     }
 
     /// What computed the results of a plan: known by construction.

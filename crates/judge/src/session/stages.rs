@@ -126,7 +126,8 @@ impl<'j> TaskSession<'j> {
             let reason = "the baselines are not ready";
             return Err(JudgeError::infrastructure("measure the candidate", reason).into());
         };
-        baselines.process.map_as_candidates(Some(loaded.arena()));
+        let beside = loaded.maps_inputs().then(|| loaded.arena());
+        baselines.process.map_as_candidates(beside);
         let mut measurement = Measurement {
             machine: self.machine,
             workers: &self.processes.host.workers,
