@@ -30,6 +30,7 @@ from .graph import graph
 from .process_reuse import ProcessReuse
 from .reference import Reference, bound, other_buffers, perturb
 from .repeats import SAME, Given, alike, must_repeat, same
+from .sampler import Sampler
 from .scales import by_scale
 from .sizes import Allocated, foresee, forward
 from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
@@ -255,8 +256,17 @@ class Oracle:
         size = request["arena_bytes"]
         with self._sharing():
             self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=False)
+            if self.cuda:
+                # Before any sample, so that a seed gives the same numbers whoever asks.
+                sampler = Sampler(self.arena.driver, self.reference.device)
+                self._find_sampling(self.drawn_inputs(self.seed), self.seed, sampler)
         os.close(descriptor)
         return {}
+
+    def _find_sampling(self, given: Any, seed: int, sampler: Sampler | None = None) -> None:
+        """Finds out how to sample inputs in place; ``given`` are those of ``seed``."""
+        found = device_sampling(self.reference, seed, given, sampler)
+        self.device_sampling = found or False
 
     def init(self, _: dict[str, Any]) -> dict[str, Any]:
         """Arguments of the model's constructor."""
@@ -308,6 +318,9 @@ class Oracle:
 
     def draw(self, seed: int, family: str) -> Any:
         """The inputs of a seed and a family."""
+        ours = self.device_sampling
+        if family == OWN and ours and ours.sampler is not None:
+            return ours.draw(self.reference.device, seed)
         given = self.drawn_inputs(seed)
         if (other := self.others.get(family)) is not None:
             return other.change(given, seed)
@@ -319,13 +332,29 @@ class Oracle:
         """Stores the inputs of a seed and a family in this memory from ``offset`` on. Returns their
         tree, their places and the next offset."""
         if family == OWN and self.device_sampling:
-            return self.device_sampling.tree, *self.device_sampling.make(memory, seed, offset)
+            ((places, end),) = self.device_sampling.make(memory, [seed], [offset])
+            return self.device_sampling.tree, places, end
         given = self.draw(seed, family)
         if family == OWN and self.device_sampling is None:
-            self.device_sampling = device_sampling(self.reference, seed, given) or False
+            self._find_sampling(given, seed)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
         return tree, *memory.store(tensors, offset)
+
+    def _make_all(
+        self, memory: Memory, draws: list[tuple[int, str, int]]
+    ) -> list[tuple[Any, list[Place]]]:
+        """The same of several seeds, families and offsets, without the next offsets."""
+        ours = self.device_sampling
+        if not ours or ours.sampler is None:
+            return [self.make(memory, *draw)[:2] for draw in draws]
+        own = [(seed, offset) for seed, family, offset in draws if family == OWN]
+        seeds, offsets = [seed for seed, _ in own], [offset for _, offset in own]
+        sampled = iter(ours.make(memory, seeds, offsets) if own else [])
+        return [
+            (ours.tree, next(sampled)[0]) if draw[1] == OWN else self.make(memory, *draw)[:2]
+            for draw in draws
+        ]
 
     def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Calibrator``."""
@@ -384,12 +413,10 @@ class Oracle:
         if self.lent is None:
             raise RuntimeError("no memory for inputs was lent")
         memory = Memory(self.arena.device, self.lent.base - at, at + size)
-        sets = []
         asked = (request["seeds"], request["families"], request["offsets"])
         try:
-            for seed, family, offset in zip(*asked, strict=True):
-                tree, places, _ = self.make(memory, seed, family, offset)
-                sets.append({"tree": tree, "tensors": places})
+            made = self._make_all(memory, list(zip(*asked, strict=True)))
+            sets = [{"tree": tree, "tensors": places} for tree, places in made]
             self.settle()  # before the memory is unmapped
         finally:
             if not request["keep"]:
@@ -537,9 +564,7 @@ class Oracle:
         """The inputs of a sample at the start of the arena, which may hold them already."""
         held = self.held
         if held is None or (held.seed, held.family) != (seed, family):
-            taken: list[torch.Tensor] = []
-            tree = flatten(self.draw(seed, family), taken)
-            places, end = self._store(taken, 0)
+            tree, places, end = self.make(self.arena, seed, family, 0)
             self.held = held = Held(seed, family, tree, places, end)
         return held
 

@@ -268,12 +268,12 @@ def drawn_in_place() -> int:
             tree = flatten(reference.inputs(seed), tensors)
             stored = memory.store(tensors, 1024)
             memory.view(stored[0][0]).zero_()
-            assert (found.tree, found.make(memory, seed, 1024)) == (tree, stored)
+            assert (found.tree, found.make(memory, [seed], [1024])) == (tree, [stored])
             assert all(
                 torch.equal(memory.view(at), t) for at, t in zip(stored[0], tensors, strict=True)
             )
         try:
-            found.make(memory, 5, size - 512)
+            found.make(memory, [5], [size - 512])
         except MemoryError:
             continue
         raise AssertionError("it drew beyond the memory's end")
@@ -299,7 +299,7 @@ def tried_before_it_counts() -> int:
         if lies:  # what nobody sees in the text
             oracle.reference = More(source, "cpu", "eval", "more")
         for seed in (3, 4):
-            tree, places, end = oracle._make(memory, seed, "own", 0)
+            tree, places, end = oracle.make(memory, seed, "own", 0)
             (expected,) = oracle.reference.inputs(seed)
             assert torch.equal(memory.view(places[0]), expected), (lies, seed)
             assert (tree, end) == ({"list": [{"tensor": 0}]}, ALIGN)

@@ -1,6 +1,7 @@
 //! Tests of the oracle's numerics: errors of honest programs against the judge's models of them, and the
 //! inputs they are measured on (`tests/honest_sums.py`, `errors_by_size.py`, `other_inputs.py`,
-//! `admission.py`), truths by themselves (`truths.py`), elements near a tie (`ties.py`), and which references compute (`what_computes.py`).
+//! `admission.py`), how those are sampled (`sampling.py`), truths by themselves (`truths.py`), elements near a
+//! tie (`ties.py`), and which references compute (`what_computes.py`).
 
 use crate::testing::python_test;
 
@@ -30,6 +31,11 @@ fn admitted_families_do_not_depend_on_the_seed() {
 #[test]
 fn elements_near_a_tie_are_found_in_honest_programs() {
     assert_eq!(python_test("ties.py"), "looked at 3");
+}
+
+#[test]
+fn sampled_inputs_have_their_distributions() {
+    assert_eq!(python_test("sampling.py"), "looked at 2097152");
 }
 
 #[test]

@@ -58,8 +58,12 @@ const PACKAGE: &[(&str, &str)] = package![
     "stub_runtime.py",
     "shadow.py",
     "recorder.py",
+    "sampler.py",
     "widening.py",
 ];
+
+/// The kernel of `sampler.py`, which reads it from beside itself.
+const SAMPLING: (&str, &str) = ("sampling.ptx", include_str!("../../native/sampling.ptx"));
 
 /// The native sources.
 const NATIVE: &[(&str, &str)] = &[
@@ -110,7 +114,7 @@ pub(crate) struct Embedded {
 /// Writes the files below `cache`, in a folder named by their hash, unless they are there.
 pub(crate) fn write(cache: &Path) -> std::io::Result<Embedded> {
     let mut hasher = blake3::Hasher::new();
-    for (name, text) in PACKAGE.iter().chain(NATIVE) {
+    for (name, text) in PACKAGE.iter().chain(NATIVE).chain([&SAMPLING]) {
         hasher.update(name.as_bytes());
         hasher.update(text.as_bytes());
     }
@@ -123,7 +127,9 @@ pub(crate) fn write(cache: &Path) -> std::io::Result<Embedded> {
     let package = embedded.python.join("warpwright_oracle");
     fs::create_dir_all(&package)?;
     fs::create_dir_all(&embedded.native)?;
-    for (folder, files) in [(&package, PACKAGE), (&embedded.native, NATIVE)] {
+    for (folder, files) in
+        [(&package, PACKAGE), (&package, &[SAMPLING]), (&embedded.native, NATIVE)]
+    {
         for (name, text) in files {
             put(&folder.join(name), text.as_bytes())?;
         }
