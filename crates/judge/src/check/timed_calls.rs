@@ -11,7 +11,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
-use crate::check::verify::{glance, look, unwritten};
+use crate::check::verify::{glances, look, unwritten};
 use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
 use crate::process::oracle::Oracle;
@@ -70,11 +70,16 @@ impl Checks {
         let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
         let wanted = self.in_round(round);
         let chosen = oracle.families.looked_at(&by_call, wanted, random);
-        let calls =
-            self.glanced(&chosen, (played, &by_call), (oracle, candidate), profile, found)?;
-        for call in calls {
+        let of = (played, oracle.played);
+        let name = |_: usize| NAME.to_owned();
+        let calls = (chosen.as_slice(), by_call.as_slice());
+        let glanced = glances(oracle, candidate, of, calls, (&name, profile))?;
+        for (call, glanced) in chosen.into_iter().zip(glanced) {
             let question = (oracle.played, by_call[call]);
-            let looked = look(oracle, candidate, played, call, question, NAME, profile)?;
+            let looked = match glanced {
+                Some(looked) => looked,
+                None => look(oracle, candidate, played, call, question, NAME, profile)?,
+            };
             // Where honest programs need not agree, nothing was compared.
             self.done += usize::from(!looked.void);
             found.take(looked);
@@ -84,40 +89,6 @@ impl Checks {
         }
         self.spent += started.elapsed();
         Ok(())
-    }
-
-    /// Looks at calls by their truth alone; those that are not right by it are left.
-    fn glanced(
-        &mut self,
-        chosen: &[usize],
-        (played, by_call): (&Played, &[Draw]),
-        (oracle, candidate): (&mut Oracle, &mut dyn LoadedCandidate),
-        profile: Profile,
-        found: &mut Findings,
-    ) -> Result<Vec<usize>, Trouble> {
-        let mut left = Vec::new();
-        let mut calls = chosen;
-        while !calls.is_empty() {
-            let draws: Vec<Draw> = calls.iter().map(|&call| by_call[call]).collect();
-            let truths = oracle.truths(oracle.played, &draws)?;
-            if truths.is_empty() {
-                left.extend_from_slice(calls);
-                break;
-            }
-            let (now, later) = calls.split_at(truths.len().min(calls.len()));
-            for (&call, expected) in now.iter().zip(&truths) {
-                let subject = (expected, by_call[call]);
-                match glance(oracle, candidate, (played, call), subject, (NAME, profile))? {
-                    None => left.push(call),
-                    Some(looked) => {
-                        self.done += 1;
-                        found.take(looked);
-                    }
-                }
-            }
-            calls = later;
-        }
-        Ok(left)
     }
 }
 

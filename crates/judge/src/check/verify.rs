@@ -68,9 +68,35 @@ pub(crate) fn unwritten(played: &Played, name: &str) -> Option<Failure> {
     Some(failure(FailureClass::NonFinite, text))
 }
 
-/// Looks at one call of a window by what its truth alone says. `None` where it is not right by that: then [`look`]
-/// says what is wrong, if anything is.
-pub(crate) fn glance(
+/// Looks at calls of a window by what their truths alone say, in order. `None` of one that is not right by that:
+/// then [`look`] says what is wrong, if anything is. `by_call` has the draw of each call of the window.
+pub(crate) fn glances(
+    oracle: &mut Oracle,
+    candidate: &mut dyn LoadedCandidate,
+    (played, variant): (&Played, &str),
+    (calls, by_call): (&[usize], &[Draw]),
+    (name, profile): (&dyn Fn(usize) -> String, Profile),
+) -> Result<Vec<Option<Looked>>, Trouble> {
+    let mut found = Vec::with_capacity(calls.len());
+    while let Some(left) = calls.get(found.len()..).filter(|left| !left.is_empty()) {
+        let draws: Vec<Draw> = left.iter().map(|&call| by_call[call]).collect();
+        let truths = oracle.truths(variant, &draws)?;
+        if truths.is_empty() {
+            found.push(None);
+            break;
+        }
+        for ((&call, draw), expected) in left.iter().zip(draws).zip(&truths) {
+            let name = name(found.len());
+            let (of, subject) = ((played, call), (expected, draw));
+            found.push(glance(oracle, candidate, of, subject, (&name, profile))?);
+        }
+    }
+    found.resize_with(calls.len(), || None);
+    Ok(found)
+}
+
+/// See [`glances`].
+fn glance(
     oracle: &Oracle,
     candidate: &mut dyn LoadedCandidate,
     (played, call): (&Played, usize),

@@ -216,10 +216,19 @@ impl Needs {
 const SETS: u64 = 256;
 const SETS_BYTES: u64 = 256 << 20;
 
-/// Bytes of the oracle's arena: what one question needs, and on a GPU what many sets of inputs do.
+/// Questions that it answers at once there, and bytes that these may take.
+const QUESTIONS: u64 = 4;
+const QUESTIONS_BYTES: u64 = 1 << 30;
+
+/// Bytes of the oracle's arena: what one question needs, and on a GPU what many sets of inputs and several
+/// questions do.
 fn arena_bytes(sizes: &Sizes, divided: bool) -> u64 {
-    let sets = if divided { (SETS * sizes.inputs.padded_bytes()).min(SETS_BYTES) } else { 0 };
-    question_bytes(sizes).max(sets)
+    let one = question_bytes(sizes);
+    if !divided {
+        return one;
+    }
+    let sets = (SETS * sizes.inputs.padded_bytes()).min(SETS_BYTES);
+    one.max(sets).max((QUESTIONS * one).min(QUESTIONS_BYTES))
 }
 
 /// Bytes for one question: the inputs, and for every output, and every input that the reference changes,

@@ -13,7 +13,7 @@ use super::recording::{NoPlan, Plans};
 use super::{TaskSession, ablation};
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
-use crate::check::verify::look;
+use crate::check::verify::{glances, look};
 use crate::device::device_arbiter::{Held, Purpose};
 use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
@@ -203,14 +203,22 @@ impl<'j> TaskSession<'j> {
             families.iter().map(|family| Draw::fresh(*family, &mut self.random)).collect();
         let played = loaded.play(&mut self.oracle, variant, &draws)?;
         let profile = self.machine.config.profile;
+        let by_call: Vec<Draw> = played.order.iter().map(|&slot| draws[slot]).collect();
+        let calls: Vec<usize> = (0..by_call.len()).collect();
+        let before = found.checks.len();
+        let numbered = |done: usize| match before + done {
+            0 => name.to_owned(),
+            i => format!("{name} {i}"),
+        };
+        let (of, calls) = ((&played, variant), (calls.as_slice(), by_call.as_slice()));
+        let glanced = glances(&mut self.oracle, loaded, of, calls, (&numbered, profile))?;
         let mut void = Vec::new();
-        for call in 0..draws.len() {
-            let question = (variant, draws[played.order[call]]);
-            let name = match found.checks.len() {
-                0 => name.to_owned(),
-                i => format!("{name} {i}"),
+        for (call, glanced) in glanced.into_iter().enumerate() {
+            let (question, name) = ((variant, by_call[call]), numbered(call));
+            let looked = match glanced {
+                Some(looked) => looked,
+                None => look(&mut self.oracle, loaded, &played, call, question, &name, profile)?,
             };
-            let looked = look(&mut self.oracle, loaded, &played, call, question, &name, profile)?;
             if looked.void {
                 void.push(families[played.order[call]]);
             }
