@@ -22,6 +22,7 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
         require_full_isolation: common.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Refused,
         tier: common.require_tier.required(),
+        share_baselines: true,
         window_ms: None,
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         python,
         cache: workspace.join("target/test-cache"),
         tier: None,
+        share_baselines: true,
         window: None,
     })
     .unwrap()

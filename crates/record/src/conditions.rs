@@ -21,6 +21,10 @@ pub struct Conditions {
     pub throttling: Vec<String>,
     /// Rounds that were measured again because the machine disturbed them.
     pub repeated_rounds: u32,
+    /// Rounds whose baseline windows are those of a candidate of the same task that was timed at most half a minute
+    /// before.
+    #[serde(default)]
+    pub shared_rounds: u32,
     /// Processes of others that had the GPU open.
     pub other_processes: Option<Vec<OtherProcess>>,
     /// Share, from 0 to 1, of the processor cores timed on that others used.
@@ -105,6 +109,11 @@ impl fmt::Display for Conditions {
             0 => {}
             1 => parts.push("1 round repeated".to_owned()),
             n => parts.push(format!("{n} rounds repeated")),
+        }
+        match self.shared_rounds {
+            0 => {}
+            1 => parts.push("baselines of 1 round shared".to_owned()),
+            n => parts.push(format!("baselines of {n} rounds shared")),
         }
         match self.other_processes.as_deref() {
             None => {}

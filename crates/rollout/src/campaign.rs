@@ -115,6 +115,8 @@ pub fn resume(
             Degenerate::Refused
         },
         tier: settings.require_tier,
+        // What is published is timed side by side.
+        share_baselines: false,
         window_ms: None,
     };
     let devices = settings.devices()?;

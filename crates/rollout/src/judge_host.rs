@@ -47,6 +47,8 @@ pub struct JudgeOptions {
     pub degenerate: Degenerate,
     /// The tier in which candidates are judged; `None` for the device tier where it is possible.
     pub tier: Option<Tier>,
+    /// Whether candidates of a task that are timed in the same half minute share windows of its baselines.
+    pub share_baselines: bool,
     /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub window_ms: Option<u32>,
 }
@@ -60,7 +62,16 @@ impl JudgeOptions {
 
     /// Settings that verdicts must share to be comparable, besides the hardware, for people.
     pub fn rules(self) -> String {
-        let Self { profile, seed, baselines, require_full_isolation, tier, window_ms, .. } = self;
+        let Self {
+            profile,
+            seed,
+            baselines,
+            require_full_isolation,
+            tier,
+            share_baselines,
+            window_ms,
+            ..
+        } = self;
         let isolation = if require_full_isolation { "full" } else { "any" };
         let baselines = match baselines {
             BaselineSet::Plain => "plain",
@@ -68,9 +79,10 @@ impl JudgeOptions {
             BaselineSet::All => "all",
         };
         let tier = tier.map_or("any", Tier::name);
+        let shared = if share_baselines { "shared" } else { "own" };
         let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
-            "profile {}, baselines {baselines}, seed {seed}, isolation {isolation}, tier {tier}, timing windows {window}",
+            "profile {}, baselines {baselines} ({shared} windows), seed {seed}, isolation {isolation}, tier {tier}, timing windows {window}",
             profile.name()
         )
     }
@@ -102,6 +114,7 @@ impl Means {
             baselines: options.baselines,
             degenerate: options.degenerate,
             tier: options.tier,
+            share_baselines: options.share_baselines,
             isolation: self.isolation,
             python: self.python.clone(),
             cache: self.cache.clone(),

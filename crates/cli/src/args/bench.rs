@@ -112,6 +112,10 @@ pub(crate) struct BenchJudge {
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) cold_runs: u32,
+    /// Time the baselines anew for each candidate; by default candidates of a task share most of their windows for
+    /// half a minute.
+    #[arg(long)]
+    pub(crate) own_baselines: bool,
     /// Length of a timing window; by default the device's.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,

@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) seconds: f64,
     /// Number of cold-start runs, after one warm-up that is not counted.
     pub(crate) cold_runs: usize,
+    /// Whether candidates of a task share windows of its baselines.
+    pub(crate) share_baselines: bool,
     /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub(crate) window_ms: Option<u32>,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Report {
     pub(crate) device: String,
     pub(crate) hardware: String,
     pub(crate) cores: u32,
+    /// Whether candidates of a task shared windows of its baselines, in the device tier.
+    pub(crate) shared_baselines: bool,
     /// As requested; null for the device's default.
     pub(crate) window_ms: Option<u32>,
     /// Compilers and libraries, one per line.
@@ -104,8 +108,11 @@ pub(crate) fn run(
     let common = with_cache(common, own.path());
     let stop = interrupt::watch(printer)?;
     let started = Instant::now();
-    let wanted =
-        JudgeOptions { window_ms: plan.window_ms, ..judging::options(&common, Profile::Strict) };
+    let wanted = JudgeOptions {
+        share_baselines: plan.share_baselines,
+        window_ms: plan.window_ms,
+        ..judging::options(&common, Profile::Strict)
+    };
     let host = judging::open(&common, device, wanted, printer)?;
     host.facts()?;
     let mut report = Report::begin(&host, plan, started.elapsed().as_secs_f64());
@@ -154,6 +161,7 @@ impl Report {
             device: host.device(),
             hardware: host.judge.facts().hardware.clone(),
             cores: cores as u32,
+            shared_baselines: plan.share_baselines,
             window_ms: plan.window_ms,
             tools: host.judge.toolchain().describe(),
             runners: Runners::of(host),

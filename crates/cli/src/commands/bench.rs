@@ -24,6 +24,7 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
         concurrency: args.concurrency.iter().map(|count| *count as usize).collect(),
         seconds: args.seconds as f64,
         cold_runs: args.cold_runs as usize,
+        share_baselines: !args.own_baselines,
         window_ms: args.window_ms,
     };
     // Written whenever there is more: minutes of measuring that are interrupted are not lost.

@@ -43,6 +43,9 @@ pub struct JudgeConfig {
     /// The tier in which candidates are judged; `None` for the device tier where it is possible, and the host
     /// tier elsewhere.
     pub tier: Option<Tier>,
+    /// Whether candidates of a task that are timed in the same half minute share most of its baselines' windows. In
+    /// the device tier only.
+    pub share_baselines: bool,
     /// Length of a timed window; `None` for the device's default. Only for measuring the accuracy of
     /// shorter windows.
     pub window: Option<Duration>,

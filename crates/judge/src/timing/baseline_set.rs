@@ -16,6 +16,7 @@ use crate::process::wire::Opened;
 use crate::timing::baseline::Baseline;
 use crate::timing::measure::Ready;
 use crate::timing::plan::Plan;
+use crate::timing::shared_rounds::SharedRounds;
 use crate::timing::windows;
 
 /// The prepared baselines of one task, in their process.
@@ -24,6 +25,8 @@ pub(crate) struct Baselines {
     pub(crate) ready: Vec<Ready>,
     /// Number of input sets staged in the process.
     pub(crate) staged: usize,
+    /// Windows that the next candidate may use.
+    pub(crate) shared: SharedRounds,
     /// Why some baselines are missing, one sentence each.
     pub(crate) caveats: Vec<String>,
 }
@@ -183,7 +186,7 @@ impl Baselines {
                 (ready, _) => break ready?,
             }
         };
-        Ok(Self { process, ready, staged, caveats })
+        Ok(Self { process, ready, staged, shared: SharedRounds::default(), caveats })
     }
 
     /// Forgets the last of those that a task does without which fills the memory, and stages the others

@@ -25,6 +25,7 @@ use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
 use crate::timing::plan::Plan;
 use crate::timing::sequential::{Interim, Schedule};
+use crate::timing::shared_rounds;
 use crate::timing::stats::{self, LEAST};
 
 /// Short windows are as good as a longer one if they hold this share of its calls.
@@ -70,12 +71,50 @@ pub(crate) struct Rounds {
     pub(crate) own_nothing: Vec<f64>,
     pub(crate) candidate: Windows,
     pub(crate) baselines: Vec<(Baseline, Windows)>,
+    /// Whether a round's windows beside the candidate's are those of another measurement (`shared_rounds.rs`).
+    pub(crate) shared: Vec<bool>,
 }
 
 impl Rounds {
+    /// See `shared`.
+    pub(crate) fn is_shared(&self, round: usize) -> bool {
+        self.shared.get(round) == Some(&true)
+    }
+
+    /// The baselines' windows of a round: calls and seconds.
+    pub(crate) fn beside_of(&self, round: usize) -> Vec<(usize, f64)> {
+        self.baselines.iter().filter_map(|(_, windows)| windows.0.get(round).copied()).collect()
+    }
+
+    /// Takes all shared rounds out if the other rounds say something else of some baseline; their numbers, the
+    /// latest first.
+    pub(crate) fn forget_unlike_shared(&mut self) -> Vec<usize> {
+        let split = |windows: &Windows| {
+            let each = self.per_call(windows);
+            let (mut shared, mut own) = (Vec::new(), Vec::new());
+            for (round, seconds) in each.into_iter().enumerate() {
+                if self.is_shared(round) { shared.push(seconds) } else { own.push(seconds) }
+            }
+            (own, shared)
+        };
+        let alike = self.baselines.iter().all(|(_, windows)| {
+            let (own, shared) = split(windows);
+            shared_rounds::agree(&own, &shared)
+        });
+        let unlike = |round: &usize| !alike && self.is_shared(*round);
+        let gone: Vec<usize> = (0..self.nothing.len()).rev().filter(unlike).collect();
+        for round in &gone {
+            self.forget(*round);
+        }
+        gone
+    }
+
     /// Takes one round out.
     pub(crate) fn forget(&mut self, round: usize) {
         self.nothing.remove(round);
+        if round < self.shared.len() {
+            self.shared.remove(round);
+        }
         if round < self.own_nothing.len() {
             self.own_nothing.remove(round);
         }

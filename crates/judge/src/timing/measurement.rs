@@ -20,6 +20,7 @@ use crate::timing::baseline_set::Baselines;
 use crate::timing::measure::{self, Levels, Ready, Rounds, Windows};
 use crate::timing::plan::Plan;
 use crate::timing::sequential;
+use crate::timing::shared_rounds::Borrowed;
 use crate::timing::windows;
 
 /// Choices made by preparatory windows, which do not count.
@@ -58,7 +59,7 @@ impl Measurement<'_> {
         candidate: &mut dyn LoadedCandidate,
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        let Baselines { process, ready, staged, caveats } = baselines;
+        let Baselines { process, ready, staged, caveats, shared } = baselines;
         found.caveats.extend(caveats.iter().cloned());
         let Chosen { mut calls, mut later, samples, seconds: candidate_seconds } =
             self.candidate_calls(process, candidate)?;
@@ -71,7 +72,10 @@ impl Measurement<'_> {
             own_nothing: Vec::new(),
             candidate: Windows::default(),
             baselines: ready.iter().map(|r| (r.which, Windows::default())).collect(),
+            shared: Vec::new(),
         };
+        let shares = self.machine.config.share_baselines && !candidate.maps_inputs();
+        let mut lent = if shares { shared.lend(Instant::now()) } else { Borrowed::default() };
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
         let timed = [candidate.pid(), process.pid()];
@@ -83,8 +87,14 @@ impl Measurement<'_> {
             let round = rounds.nothing.len();
             let long = round >= schedule.first();
             let name = self.task;
-            let look = Look { arena: candidate.arena(), samples: &samples };
-            rounds.nothing.push(process.nothing(name, Some(look))?.as_secs_f64());
+            let beside = if long { None } else { lent.take(round) };
+            rounds.shared.push(beside.is_some());
+            rounds.nothing.push(if let Some(beside) = &beside {
+                beside.nothing
+            } else {
+                let look = Look { arena: candidate.arena(), samples: &samples };
+                process.nothing(name, Some(look))?.as_secs_f64()
+            });
             rounds.own_nothing.extend(candidate.nothing(&samples)?.map(|took| took.as_secs_f64()));
             for contender in measure::order(ready.len(), self.random) {
                 if contender == 0 {
@@ -102,6 +112,10 @@ impl Measurement<'_> {
                         return Ok(());
                     }
                     self.warm_up(process, ready, *staged)?;
+                } else if let Some(beside) = &beside {
+                    let (calls, seconds) = beside.windows[contender - 1];
+                    rounds.baselines[contender - 1].1.push(calls, seconds);
+                    continue;
                 } else {
                     let ready = &ready[contender - 1];
                     let calls = if long { ready.later } else { ready.calls };
@@ -116,6 +130,12 @@ impl Measurement<'_> {
                 rounds.forget(gone);
             }
             watch.bear(schedule.last())?;
+            if schedule.look_after(rounds.nothing.len()).is_some() {
+                for gone in rounds.forget_unlike_shared() {
+                    watch.forget(gone);
+                    lent.none();
+                }
+            }
             let done = rounds.nothing.len();
             let Some(look) = schedule.look_after(done).filter(|_| done > seen) else { continue };
             seen = done;
@@ -156,6 +176,7 @@ impl Measurement<'_> {
         }
         found.seconds.windows = rounds.beside();
         let (mut conditions, told) = watch.end(rounds.variation())?;
+        conditions.shared_rounds = rounds.shared.iter().filter(|shared| **shared).count() as u32;
         if self.machine.device.launches_from_host() {
             conditions.empty_window = self.machine.remember_empty(&rounds.nothing);
             found.caveats.extend(baseline_floor::slow_host(conditions.empty_window));
@@ -164,6 +185,8 @@ impl Measurement<'_> {
         found.caveats.extend(told);
         found.caveats.extend(disturbed);
         measure::remember(ready, &rounds);
+        let calls: Vec<usize> = ready.iter().map(|ready| ready.calls).collect();
+        shared.keep(&rounds, &calls, Instant::now());
         Ok(())
     }
 

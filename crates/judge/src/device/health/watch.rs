@@ -71,6 +71,13 @@ impl<'a> Watch<'a> {
         gone
     }
 
+    /// Forgets the readings of a round that the caller takes out.
+    pub(crate) fn forget(&mut self, round: usize) {
+        if round < self.rounds.len() {
+            self.rounds.remove(round);
+        }
+    }
+
     /// Fails once more than `most` rounds were disturbed: such a machine is not measured on.
     pub(crate) fn bear(&self, most: usize) -> Result<(), JudgeError> {
         let Some(why) = self.repeated.last().filter(|_| self.repeated.len() > most) else {
@@ -129,6 +136,7 @@ impl<'a> Watch<'a> {
             watts: spread(|s| s.watts),
             throttling,
             repeated_rounds: self.repeated.len() as u32,
+            shared_rounds: 0,
             other_processes,
             host_load,
             empty_window: None,

@@ -43,6 +43,7 @@ fn rounds(count: usize, busy: f64, random: &mut StdRng) -> Rounds {
     };
     Rounds {
         own_nothing: Vec::new(),
+        shared: Vec::new(),
         nothing: vec![0.0; count],
         candidate: draw(CALL, 0.0),
         baselines: vec![(Baseline::Compile, draw(TRUTH * CALL, busy))],
@@ -166,8 +167,13 @@ fn on_a_busy_host_equal_kernels_stay_equal() {
             };
             let (candidate, compile) = (draw(CALL), draw(faster * CALL));
             let baselines = vec![(Baseline::Compile, compile)];
-            let rounds =
-                Rounds { nothing: vec![0.0; count], own_nothing: Vec::new(), candidate, baselines };
+            let rounds = Rounds {
+                nothing: vec![0.0; count],
+                own_nothing: Vec::new(),
+                shared: Vec::new(),
+                candidate,
+                baselines,
+            };
             let limits = Levels::of_all(&[ready()], &rounds);
             let levels = if limited { limits } else { Levels::default() };
             over(&summarise(&rounds, &levels, (Interim::at_all(1), 0.0)))
@@ -196,7 +202,7 @@ proptest! {
     ) {
         let windows = |of: fn(&(f64, f64, f64)) -> f64| Windows::of(1, rounds.iter().map(of));
         let rounds = Rounds {
-            own_nothing: Vec::new(),
+            own_nothing: Vec::new(), shared: Vec::new(),
             nothing: vec![0.0; rounds.len()],
             candidate: windows(|r| r.0),
             baselines: vec![

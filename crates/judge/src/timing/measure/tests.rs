@@ -19,6 +19,7 @@ fn windows_of_different_lengths_give_equal_times() {
     let of = |call: f64| Windows(lengths().map(|n| (n, 2e-4 + n as f64 * call)).collect());
     let rounds = Rounds {
         own_nothing: Vec::new(),
+        shared: Vec::new(),
         nothing: vec![2e-4; 11],
         candidate: of(1e-3),
         baselines: vec![(Baseline::Eager, of(1.5e-3))],
@@ -38,6 +39,7 @@ fn own_empty_windows_count_for_the_candidate_only() {
     let mut rounds = Rounds {
         nothing: vec![2e-4; 11],
         own_nothing: vec![1e-4; 11],
+        shared: Vec::new(),
         candidate: of(1e-4),
         baselines: vec![(Baseline::Eager, of(2e-4))],
     };
@@ -56,6 +58,7 @@ fn own_empty_windows_count_for_the_candidate_only() {
 fn the_best_baseline_is_the_fastest_one() {
     let rounds = Rounds {
         own_nothing: Vec::new(),
+        shared: Vec::new(),
         nothing: vec![0.001; 9],
         candidate: windows(10, vec![0.011; 9]),
         baselines: vec![
@@ -78,6 +81,7 @@ fn drift_between_rounds_cancels() {
     let drift: Vec<f64> = (0..9).map(|i| 1.0 + 0.2 * f64::from(i)).collect();
     let rounds = Rounds {
         own_nothing: Vec::new(),
+        shared: Vec::new(),
         nothing: vec![0.0; 9],
         candidate: windows(1, drift.iter().map(|d| 1e-3 * d).collect()),
         baselines: vec![(Baseline::Eager, windows(1, drift.iter().map(|d| 1.5e-3 * d).collect()))],
@@ -98,6 +102,7 @@ fn empty_windows_give_narrower_intervals_than_half_windows() {
         let mut draw = |t: f64| -> Vec<f64> { (0..9).map(|_| noisy(t)).collect() };
         let rounds = Rounds {
             own_nothing: Vec::new(),
+            shared: Vec::new(),
             nothing: draw(1e-4),
             candidate: windows(10, draw(10.1e-3)),
             baselines: vec![(Baseline::Eager, windows(10, draw(10.1e-3)))],
@@ -127,6 +132,7 @@ fn the_interval_includes_per_process_offsets() {
     let over = |speedup: f64, window: f64, unequal: f64| {
         let rounds = Rounds {
             own_nothing: Vec::new(),
+            shared: Vec::new(),
             nothing: vec![3e-4; 7],
             candidate: windows(4, vec![3e-4 + window - 13e-6; 7]),
             baselines: vec![(Baseline::Eager, windows(4, vec![3e-4 + window * speedup; 7]))],
@@ -162,6 +168,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
             let Some(look) = schedule.look_after(nothing.len()) else { continue };
             let rounds = Rounds {
                 own_nothing: Vec::new(),
+                shared: Vec::new(),
                 nothing: nothing.clone(),
                 candidate: mine.clone(),
                 baselines: vec![(Baseline::Eager, theirs.clone())],

@@ -55,6 +55,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         python: python(),
         cache: workspace().join("target/test-cache"),
         tier: None,
+        share_baselines: true,
         window: None,
     }
 }
