@@ -196,21 +196,33 @@ fn entry(text: &str) -> (String, Candidate) {
     (task.trim().to_owned(), Candidate::from_files(files.collect()))
 }
 
-/// Records a kind of the corpus for a GPU: how many were recorded, of how many that build.
-fn record_corpus(kind: &str) -> (usize, usize) {
+/// What came of recording a file of the corpus.
+struct Played {
+    name: String,
+    /// What its line `Recorded:` expects, if it has one.
+    expected: Option<String>,
+    /// The reason if it was not recorded.
+    recorded: Result<(), String>,
+}
+
+/// Records a kind of the corpus for a GPU: those that build and that are wanted.
+fn record_corpus(kind: &str, wanted: impl Fn(&str) -> bool) -> Vec<Played> {
     let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/integrity"));
     let mut files: Vec<_> =
         fs_err::read_dir(corpus.join(kind)).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     let (host, judge) = (host(), shared_judge());
-    let (mut recorded, mut all) = (0, 0);
+    let only = std::env::var("WARPWRIGHT_INTEGRITY_ONLY").unwrap_or_default();
+    let mut all = Vec::new();
     for path in files {
         let text = fs_err::read_to_string(&path).unwrap();
-        if !text.lines().any(|line| line.starts_with("Devices:") && line.contains("cuda")) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let for_gpu =
+            text.lines().any(|line| line.starts_with("Devices:") && line.contains("cuda"));
+        if !for_gpu || !name.contains(&only) || !wanted(&text) {
             continue;
         }
         let (task, candidate) = entry(&text);
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let source = corpus.join("tasks").join(&task).with_extension("py");
         let source = fs_err::read_to_string(source).unwrap();
         let artifact = match built(&candidate, Some(source.clone())) {
@@ -220,25 +232,27 @@ fn record_corpus(kind: &str) -> (usize, usize) {
                 continue;
             }
         };
-        all += 1;
         let model = String::from_utf8_lossy(&candidate.files()["model_new.py"]).into_owned();
         let mut session = judge.task(&warpwright_task::Task::from_source(&task, &source)).unwrap();
         let weights = session.weights_to_record(session.oracle.played).unwrap();
         let inputs = session.inputs_to_record().unwrap();
-        match record_in(&host, &artifact, &model, (&weights, &inputs)) {
-            Ok(_) => {
-                recorded += 1;
-                println!("{name}: recorded");
-            }
-            Err(NoPlan { reason, .. }) => println!("{name}: {reason}"),
-        }
+        let recorded = record_in(&host, &artifact, &model, (&weights, &inputs));
+        let recorded = recorded.map(|_| ()).map_err(|why| why.reason);
+        println!("{name}: {}", recorded.as_ref().err().map_or("recorded", String::as_str));
+        let expected = text.lines().find_map(|line| line.strip_prefix("Recorded: "));
+        all.push(Played { name, expected: expected.map(str::to_owned), recorded });
     }
-    (recorded, all)
+    all
+}
+
+fn count_recorded(all: &[Played]) -> usize {
+    all.iter().filter(|played| played.recorded.is_ok()).count()
 }
 
 #[test]
 fn long_most_honest_candidates_are_recorded() {
-    let (recorded, all) = record_corpus("honest");
+    let all = record_corpus("honest", |_| true);
+    let (recorded, all) = (count_recorded(&all), all.len());
     println!("{recorded} of {all} honest candidates were recorded");
     assert!(recorded * 10 >= all * 9, "{recorded} of {all}");
 }
@@ -246,8 +260,35 @@ fn long_most_honest_candidates_are_recorded() {
 /// What is recorded of an attack is a plan like any other: it is judged by what its kernels do.
 #[test]
 fn long_attacks_are_recorded_or_named() {
-    let (recorded, all) = record_corpus("attacks");
-    println!("{recorded} of {all} attacks were recorded");
+    let all = record_corpus("attacks", |_| true);
     // Many of them are in the kernels.
-    assert!(recorded * 2 >= all, "{recorded} of {all}");
+    let recorded = count_recorded(&all);
+    println!("{recorded} of {} attacks were recorded", all.len());
+    assert!(recorded * 2 >= all.len(), "{recorded} of {}", all.len());
+    assert_as_expected(&all);
+}
+
+/// A smaller share of the above: the attacks that the device tier has to do with.
+#[test]
+fn long_attacks_on_plans_are_recorded_as_expected() {
+    let all = record_corpus("attacks", |text| text.contains("\nRecorded: "));
+    assert!(!all.is_empty());
+    assert_as_expected(&all);
+}
+
+/// Compares what came of each with its line `Recorded: yes` or `Recorded: no, REASON`.
+fn assert_as_expected(all: &[Played]) {
+    let mistakes: Vec<String> = all
+        .iter()
+        .filter_map(|Played { name, expected, recorded }| {
+            let expected = expected.as_deref()?;
+            let agrees = match (expected, recorded) {
+                ("yes", recorded) => recorded.is_ok(),
+                (_, Ok(())) => false,
+                (_, Err(why)) => why.contains(expected.strip_prefix("no, ").unwrap_or(expected)),
+            };
+            (!agrees).then(|| format!("{name}: expected {expected}, {recorded:?}"))
+        })
+        .collect();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
 }
