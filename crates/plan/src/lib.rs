@@ -26,6 +26,6 @@ pub use plan::{
 pub use recording::{
     Phase, RECORDING_VERSION, RecordedBlock, RecordedKernel, RecordedMemory, RecordedModule,
     RecordedNode, RecordedOp, RecordedOutput, RecordedOutputs, RecordedTensorMap, RecordedWeight,
-    Recording,
+    Recording, hex,
 };
 pub use validate::{Invalid, Part};

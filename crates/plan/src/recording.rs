@@ -238,19 +238,19 @@ pub struct RecordedOutput {
 }
 
 /// Bytes as hexadecimal text.
-pub(crate) mod hex {
+pub mod hex {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    /// For serde.
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digit = |value: u8| DIGITS[usize::from(value)] as char;
         let text: String = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect();
         serializer.serialize_str(&text)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<u8>, D::Error> {
+    /// For serde.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
         decode(&text).ok_or_else(|| serde::de::Error::custom("not hexadecimal"))
     }

@@ -128,11 +128,13 @@ pub(crate) fn streams(plan: &LaunchPlan) -> BTreeSet<usize> {
 pub(crate) struct Blas {
     functions: Functions,
     handles: Vec<Option<Handle>>,
+    workspaces: Vec<Address>,
 }
 
 impl Blas {
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
-        Ok(Self { functions: Functions::load(path)?, handles: Vec::new() })
+        let functions = Functions::load(path)?;
+        Ok(Self { functions, handles: Vec::new(), workspaces: Vec::new() })
     }
 
     /// Makes and warms the handles that these streams lack. The context has the streams.
@@ -160,7 +162,12 @@ impl Blas {
         Ok(())
     }
 
-    fn handle(&self, context: &Context, stream: Handle) -> Result<Handle, Failure> {
+    /// Queues fills of all workspaces, whose contents no product depends on.
+    pub(crate) fn overwrite(&self, context: &Context) -> Result<(), Failure> {
+        self.workspaces.iter().try_for_each(|at| context.overwrite(*at, WORKSPACE_BYTES))
+    }
+
+    fn handle(&mut self, context: &Context, stream: Handle) -> Result<Handle, Failure> {
         let (mut handle, mut workspace) = (std::ptr::null_mut(), 0);
         let f = &self.functions;
         #[expect(unsafe_code, reason = "calls of the CUDA driver and of cuBLAS")]
@@ -174,6 +181,7 @@ impl Blas {
             let set = (f.set_workspace)(handle, pointer(workspace), WORKSPACE_BYTES);
             check("give cuBLAS a workspace", set)?;
         }
+        self.workspaces.push(workspace);
         Ok(handle)
     }
 

@@ -9,6 +9,8 @@ use crate::wire;
 
 /// Bytes of the replayer's own memory, which wakes the GPU and warms cuBLAS.
 pub(crate) const SCRATCH_BYTES: usize = 4 << 20;
+/// What it is overwritten with between plans: NaN in every floating type.
+const OVERWRITTEN: u32 = 0x7fff_7fff;
 /// Part of it that [`Context::wake`] fills.
 const WAKE_WORDS: usize = 1 << 16;
 /// `CU_STREAM_NON_BLOCKING`: waits for no other stream by itself.
@@ -106,6 +108,16 @@ impl Context {
         let code = unsafe { (d.fill32)(self.scratch, 0, WAKE_WORDS, self.main_stream()) };
         d.check("write to the GPU", code)?;
         self.synchronise("wait for the GPU")
+    }
+
+    /// Queues a fill of the replayer's own memory with NaN, as the judge fills its arena. `bytes` is a multiple of
+    /// four.
+    pub(crate) fn overwrite(&self, at: Address, bytes: usize) -> Result<(), Failure> {
+        let d = self.driver;
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the caller names memory of its own, as long as it is.
+        let code = unsafe { (d.fill32)(at, OVERWRITTEN, bytes / 4, self.main_stream()) };
+        d.check("overwrite the replayer's memory", code)
     }
 
     /// What the driver says of the GPU.

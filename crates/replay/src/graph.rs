@@ -40,7 +40,7 @@ impl Graph {
         // SAFETY: the stream is of the context.
         let begin = unsafe { (d.capture_begin)(stream, RELAXED) };
         d.check("begin to capture a graph", begin)?;
-        let queued = Launcher { context, blas, capturing: true }.queue(program);
+        let queued = Launcher { context, blas, capturing: true }.queue(program, None);
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: both handles are written to live locals. The graph is destroyed once, after what is
         // made of it.

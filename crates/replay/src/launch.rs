@@ -7,10 +7,10 @@ use std::ffi::c_uint;
 
 use crate::blas::Blas;
 use crate::context::Context;
-use crate::driver::{CopyRows, Driver, Handle, LaunchConfig, Rows};
+use crate::driver::{Address, CopyRows, Driver, Handle, LaunchConfig, Rows};
 use crate::failure::Failure;
 use crate::outline::{Action, Element, Node};
-use crate::staged::{Frame, Program};
+use crate::staged::{Exchanged, Frame, Program};
 
 /// Queues programs in the streams of a context.
 #[derive(Clone, Copy)]
@@ -28,9 +28,29 @@ impl Launcher<'_> {
         context.provide(program.streams(), program.streams() + program.events())
     }
 
-    /// Queues all calls in order.
-    pub(crate) fn queue(self, program: &Program) -> Result<(), Failure> {
-        (0..program.calls()).try_for_each(|call| self.call(program, program.frame(call)))
+    /// Queues all calls in order. What is exchanged is there during its call only.
+    pub(crate) fn queue(
+        self,
+        program: &Program,
+        exchanged: Option<&Exchanged>,
+    ) -> Result<(), Failure> {
+        for step in steps(program.calls(), exchanged) {
+            match step {
+                Step::Call(call) => self.call(program, program.frame(call))?,
+                Step::Write(at, bytes) => self.write(at, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a write to the device in the first stream, in which every call begins and ends.
+    fn write(self, at: Address, bytes: &[u8]) -> Result<(), Failure> {
+        let (driver, stream) = (self.context.driver, self.context.main_stream());
+        #[expect(unsafe_code, reason = "CUDA driver calls")]
+        // SAFETY: the bytes live as long as the window, which outlives what it queues; the session has checked
+        // that as many lie at `at`.
+        let code = unsafe { (driver.upload)(at, bytes.as_ptr().cast(), bytes.len(), stream) };
+        driver.check("exchange inputs", code)
     }
 
     fn call(self, program: &Program, frame: Frame<'_>) -> Result<(), Failure> {
@@ -131,6 +151,31 @@ impl Launcher<'_> {
     }
 }
 
+/// A part of a window.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'a> {
+    Call(usize),
+    Write(Address, &'a [u8]),
+}
+
+/// The parts of a window in order. A window without calls has what an exchange costs.
+fn steps(calls: usize, exchanged: Option<&Exchanged>) -> impl Iterator<Item = Step<'_>> {
+    let writes = move |call: usize| {
+        let here = exchanged.filter(|exchanged| exchanged.call == call);
+        let write = |(at, bytes)| Step::Write(at, bytes);
+        let [own, other] = [
+            here.map(|exchanged| (exchanged.at, exchanged.own.as_slice())),
+            here.map(|exchanged| (exchanged.at, exchanged.other.as_slice())),
+        ];
+        (own.map(write), other.map(write))
+    };
+    (0..calls.max(1)).flat_map(move |call| {
+        let (before, after) = writes(call);
+        let this = (call < calls).then_some(Step::Call(call));
+        before.into_iter().chain(this).chain(after)
+    })
+}
+
 /// All but so many of the last of `count`.
 fn left_out_last(count: usize, left_out: usize) -> std::ops::RangeTo<usize> {
     ..count.saturating_sub(left_out)
@@ -200,6 +245,26 @@ fn transfer(driver: &Driver, action: &Action, frame: Frame<'_>, stream: Handle) 
                 (driver.upload)(frame.word(word), source.as_ptr().cast(), bytes, stream)
             }
         }
-        Action::Launch { .. } | Action::Gemm { .. } => 0,
+        Action::Launch { .. } | Action::Gemm { .. } | Action::Nothing => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_exchanged_around_their_call_only() {
+        let exchanged = Exchanged { call: 1, at: 64, own: vec![1], other: vec![2] };
+        let all: Vec<Step<'_>> = steps(3, Some(&exchanged)).collect();
+        let writes = [Step::Write(64, &[1]), Step::Write(64, &[2])];
+        let [own, other] = writes;
+        assert_eq!(all, [Step::Call(0), own, Step::Call(1), other, Step::Call(2)]);
+        let plain: Vec<Step<'_>> = steps(2, None).collect();
+        assert_eq!(plain, [Step::Call(0), Step::Call(1)]);
+        assert_eq!(steps(0, None).count(), 0);
+        let first = Exchanged { call: 0, ..exchanged };
+        let empty: Vec<Step<'_>> = steps(0, Some(&first)).collect();
+        assert_eq!(empty, [Step::Write(64, &[1]), Step::Write(64, &[2])]);
     }
 }

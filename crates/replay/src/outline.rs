@@ -66,6 +66,13 @@ pub(crate) struct Node {
     pub(crate) action: Action,
 }
 
+/// Whether kernels are launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Launches {
+    Run,
+    LeftOut,
+}
+
 /// An operation. A `word` is an index into [`Outline::words`]; if it needs several they follow each other.
 #[derive(Debug)]
 pub(crate) enum Action {
@@ -102,6 +109,8 @@ pub(crate) enum Action {
         at: usize,
         bytes: usize,
     },
+    /// A launch that is left out: what waits for it waits for what was before it.
+    Nothing,
     Gemm {
         /// `A`, `B` and `C`.
         word: usize,
@@ -118,10 +127,10 @@ pub(crate) enum Element {
 }
 
 impl Outline {
-    /// Outlines these nodes of a plan.
+    /// Outlines these nodes of a plan, with or without its launches.
     pub(crate) fn of(
         plan: &LaunchPlan,
-        nodes: &[warpwright_plan::Node],
+        (nodes, launches): (&[warpwright_plan::Node], Launches),
         device: &dyn Device,
     ) -> Result<Self, Failure> {
         if nodes.len() > MAX_NODES {
@@ -139,6 +148,9 @@ impl Outline {
             })?;
             outline.streams = outline.streams.max(stream + 1);
             let (label, action) = match &node.op {
+                Op::Launch(_) if launches == Launches::LeftOut => {
+                    ("leave out a launch".to_owned(), Action::Nothing)
+                }
                 Op::Launch(launch) => {
                     let name = plan.kernels.get(launch.kernel as usize).map(|kernel| &kernel.name);
                     let name = printable(name.map_or("", String::as_str));

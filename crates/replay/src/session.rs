@@ -1,10 +1,10 @@
 //! Answers requests: from a plan that is loaded to a window that is run.
 //!
 //! ```text
-//! load ─► settle ─► prepare ─► (inputs ─► stage ─► turn ─► go)* ─► unload
+//! load ─► settle ─► prepare ─► (inputs ─► stage ─► exchange ─► turn ─► go)* ─► unload
 //! ```
 //!
-//! `prepare` is left out where the plan has no nodes for it.
+//! `prepare` is left out where the plan has no nodes for it; `exchange` may be.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -15,18 +15,21 @@ use serde_json::Value as Json;
 use warpwright_plan::{LaunchPlan, Node};
 
 use crate::blas::{self, Blas};
-use crate::context::Context;
+use crate::context::{Context, SCRATCH_BYTES};
 use crate::cores;
 use crate::failure::Failure;
 use crate::graph::Graph;
 use crate::launch::Launcher;
 use crate::loaded::{Checked, Modules};
 use crate::memory::Memory;
-use crate::outline::{MAX_STREAMS, Outline};
+use crate::outline::{Launches, MAX_STREAMS, Outline};
 use crate::placement::{Calls, Placement};
-use crate::staged::Program;
+use crate::staged::{Exchanged, Program};
 use crate::variables::{Before, Changed};
-use crate::wire::{Done, Go, Inputs, Load, Loaded, Occupancy, Ran, Request, Settle, Stage};
+use crate::wire::{
+    Done, Exchange, Go, Inputs, Load, Loaded, MAX_EXCHANGE_BYTES, Occupancy, Ran, Request, Settle,
+    Stage,
+};
 
 /// The GPU, and the plan that is loaded, if any.
 pub(crate) struct Session {
@@ -46,6 +49,7 @@ struct Current {
     modules: Modules,
     checked: Checked,
     placement: Option<Placement>,
+    launches: Launches,
     /// Whether no kernel has run since the modules were loaded, so that their variables have their first values.
     fresh: bool,
     /// Once `prepare` ran with these blocks: the variables that it changed.
@@ -56,6 +60,7 @@ struct Current {
 struct Window {
     graph: Option<Graph>,
     program: Program,
+    exchanged: Option<Exchanged>,
     /// Where in the memory of inputs its blocks end, from the arena's start.
     inputs_end: Option<u64>,
 }
@@ -108,6 +113,7 @@ impl Session {
             Request::Settle(settle) => self.settle(&settle),
             Request::Prepare => self.prepare(),
             Request::Stage(stage) => self.stage(&stage),
+            Request::Exchange(exchange) => self.exchange(exchange),
             Request::Unload => self.unload(),
             Request::Pin(pin) => cores::pin(&pin.cores).and_then(|()| json(&Done {})),
             Request::Facts => json(&self.context.facts()?),
@@ -125,6 +131,8 @@ impl Session {
         let room = self.memory.room();
         if let Some(current) = &mut self.current {
             let reach = room.apart_at.saturating_add(room.apart);
+            // What was to be exchanged belongs to the memory that is gone.
+            current.window.iter_mut().for_each(|window| window.exchanged = None);
             current.window.take_if(|window| window.inputs_end.is_some_and(|end| end > reach));
         }
         json(&Done {})
@@ -151,6 +159,7 @@ impl Session {
             modules,
             checked,
             placement: None,
+            launches: Launches::Run,
             fresh: true,
             prepared: None,
         });
@@ -181,6 +190,7 @@ impl Session {
         current.prepared = None;
         let blocks = &current.checked.plan.blocks;
         current.placement = Some(Placement::settle(blocks, &settle.at, self.memory.room())?);
+        current.launches = if settle.without_launches { Launches::LeftOut } else { Launches::Run };
         json(&Done {})
     }
 
@@ -224,7 +234,28 @@ impl Session {
         let graph =
             stage.graph.then(|| Graph::capture(&self.context, blas, &program)).transpose()?;
         self.context.synchronise("wait for the GPU")?;
-        current.window = Some(Window { graph, program, inputs_end });
+        current.window = Some(Window { graph, program, exchanged: None, inputs_end });
+        json(&Done {})
+    }
+
+    fn exchange(&mut self, exchange: Exchange) -> Result<Json, Failure> {
+        let (room, base) = (self.memory.room(), self.memory.base);
+        let Exchange { call, at, own, other } = exchange;
+        let current = request_current(&mut self.current)?;
+        let window = request(current.window.as_mut(), "no calls are staged")?;
+        let call = call as usize;
+        let fits = own.len() == other.len()
+            && own.len() <= MAX_EXCHANGE_BYTES
+            && room.in_apart(at, own.len() as u64)
+            && call < window.program.calls().max(1)
+            && window.graph.is_none();
+        if !fits {
+            let bytes = own.len();
+            return Err(Failure::Request(format!(
+                "{bytes} bytes at {at} cannot be exchanged around call {call} of this window"
+            )));
+        }
+        window.exchanged = Some(Exchanged { call, at: base.wrapping_add(at), own, other });
         json(&Done {})
     }
 
@@ -237,7 +268,9 @@ impl Session {
             graph.launch(&self.context)?;
         } else {
             let blas = self.blas.as_ref();
-            Launcher { context: &self.context, blas, capturing: false }.queue(program)?;
+            let exchanged = window.exchanged.as_ref();
+            Launcher { context: &self.context, blas, capturing: false }
+                .queue(program, exchanged)?;
         }
         self.context.synchronise(program.label())?;
         json(&Ran { launches: program.operations() as u64 })
@@ -250,6 +283,9 @@ impl Session {
             current.modules.unload()?;
         }
         self.memory.unmap_inputs(&self.context)?;
+        // Kernels of the next plan find nothing there that those of this one left.
+        self.context.overwrite(self.context.scratch, SCRATCH_BYTES)?;
+        self.blas.iter().try_for_each(|blas| blas.overwrite(&self.context))?;
         self.context.synchronise("wait for the GPU")?;
         json(&Done {})
     }
@@ -263,7 +299,7 @@ impl Current {
     fn program(&self, nodes: &[Node], calls: &Calls, base: u64) -> Result<Program, Failure> {
         let placement = request(self.placement.as_ref(), "the blocks have no places yet")?;
         let plan = &self.checked.plan;
-        let outline = Outline::of(plan, nodes, &self.modules)?;
+        let outline = Outline::of(plan, (nodes, self.launches), &self.modules)?;
         Program::fill(outline, &plan.tensor_maps, placement, calls, base, &self.modules)
     }
 }
@@ -271,6 +307,6 @@ impl Current {
 /// Runs a program at once, and waits for it.
 fn run(context: &mut Context, blas: Option<&Blas>, program: &Program) -> Result<(), Failure> {
     Launcher::provide(context, program)?;
-    Launcher { context, blas, capturing: false }.queue(program)?;
+    Launcher { context, blas, capturing: false }.queue(program, None)?;
     context.synchronise(program.label())
 }

@@ -44,6 +44,17 @@ pub(crate) struct Program {
     words: Vec<Address>,
 }
 
+/// A part of one call's inputs that is there only while the call runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Exchanged {
+    pub(crate) call: usize,
+    /// Where it lies.
+    pub(crate) at: Address,
+    pub(crate) own: Vec<u8>,
+    /// What lies there while other calls run.
+    pub(crate) other: Vec<u8>,
+}
+
 /// What one call does not share with others.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {

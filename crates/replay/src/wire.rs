@@ -15,6 +15,8 @@ use crate::failure::Failure;
 
 /// Most calls of a window.
 pub const MAX_CALLS: u32 = 4096;
+/// Most bytes of an [`Exchange`]: the driver copies so many into its queue, and does not wait.
+pub const MAX_EXCHANGE_BYTES: usize = 64 << 10;
 /// Largest frame in either direction, bytes.
 pub const MAX_FRAME_BYTES: u32 = 64 << 20;
 
@@ -34,6 +36,8 @@ pub enum Request {
     Prepare,
     /// Makes a window of calls ready. Answer: [`Done`].
     Stage(Stage),
+    /// Has a part of one call's inputs be there only while that call of the staged window runs. Answer: [`Done`].
+    Exchange(Exchange),
     /// Wakes the GPU; the process then polls for the next request. Answer: [`Done`].
     Turn,
     /// Runs the staged calls, and waits for them. Answer: [`Ran`].
@@ -70,6 +74,9 @@ pub struct Settle {
     /// Offset in the arena of each lasting block ([`warpwright_plan::Role`] other than `Input` and `Call`), in the
     /// order of the plan's blocks.
     pub at: Vec<u64>,
+    /// Whether to launch no kernel until blocks are placed anew: the other nodes run as ever.
+    #[serde(default)]
+    pub without_launches: bool,
 }
 
 /// See [`Request::Stage`].
@@ -83,6 +90,22 @@ pub struct Stage {
     /// Whether to capture the calls as one CUDA graph.
     #[serde(default)]
     pub graph: bool,
+}
+
+/// See [`Request::Exchange`]. What kernels read there before and after the call is not what the call reads: a kernel
+/// that computes other calls than its own is found out. An empty window writes both once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Number of the call, from 0.
+    pub call: u32,
+    /// Offset from the arena's start, in the memory of inputs.
+    pub at: u64,
+    /// What is written right before the call, in hexadecimal.
+    #[serde(with = "warpwright_plan::hex")]
+    pub own: Vec<u8>,
+    /// What is written right after it; as long.
+    #[serde(with = "warpwright_plan::hex")]
+    pub other: Vec<u8>,
 }
 
 /// Offsets as [`Stage::at`] has them.
@@ -253,9 +276,21 @@ mod tests {
         let cases = [
             (json!({"do": "ping"}), Request::Ping),
             (json!({"do": "inputs", "bytes": 7}), Request::Inputs(Inputs { bytes: 7 })),
-            (json!({"do": "settle", "at": [0, 512]}), Request::Settle(Settle { at: vec![0, 512] })),
+            (
+                json!({"do": "settle", "at": [0, 512]}),
+                Request::Settle(Settle { at: vec![0, 512], without_launches: false }),
+            ),
             (json!({"do": "pin", "cores": [2, 0]}), Request::Pin(Pin { cores: vec![2, 0] })),
             (json!({"do": "go"}), Request::Go(Go { graph: false })),
+            (
+                json!({"do": "exchange", "call": 3, "at": 9, "own": "00ff", "other": "01fe"}),
+                Request::Exchange(Exchange {
+                    call: 3,
+                    at: 9,
+                    own: vec![0, 255],
+                    other: vec![1, 254],
+                }),
+            ),
             (json!({"do": "go", "graph": true}), Request::Go(Go { graph: true })),
             (
                 json!({"do": "stage", "calls": 2, "at": "00"}),

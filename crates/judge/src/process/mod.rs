@@ -6,6 +6,7 @@ pub(crate) mod baseline;
 pub(crate) mod candidate;
 pub(crate) mod channel;
 pub(crate) mod embedded;
+pub(crate) mod exchange;
 pub(crate) mod failure;
 pub(crate) mod forks;
 pub(crate) mod host;

@@ -25,6 +25,8 @@ pub(crate) struct Played {
     pub(crate) order: Vec<usize>,
     /// Poison that filled the memory of the results.
     pub(crate) poison: Poison,
+    /// The call of whose inputs a part was there only while it ran, if that was so.
+    pub(crate) exchanged: Option<usize>,
     pub(super) results: Results,
     pub(super) samples: Vec<Sample>,
     /// Content of each sample when the clock stopped.

@@ -17,11 +17,12 @@ use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
 use crate::check::named::Results;
 use crate::check::placement::{Placement, TooLarge};
-use crate::device::arena::{Arena, Move, Poison, Zone, gaps};
+use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone, gaps};
 use crate::device::device_arbiter::DeviceArbiter;
 use crate::error::JudgeError;
 use crate::process::candidate::{LoadedCandidate, WindowState, too_large};
 use crate::process::channel::NoAnswer;
+use crate::process::exchange::Exchanged;
 use crate::process::failure::{Stumble, Trouble};
 use crate::process::host::{Grant, Host};
 use crate::process::memory::START_BYTES;
@@ -59,6 +60,8 @@ pub(crate) struct Replay {
     plans: Vec<(&'static str, Placed)>,
     /// Structure of the inputs that were recorded, and the numbers among them.
     trees: [Json; 2],
+    /// Whether no kernel is launched: what is right all the same comes from elsewhere.
+    without_launches: bool,
     /// Whose weights are in memory.
     settled: Option<&'static str>,
     state: WindowState,
@@ -69,6 +72,8 @@ pub(crate) struct Replay {
     used: Vec<Zone>,
     /// The last window.
     last: Option<LastWindow>,
+    /// What was exchanged in it.
+    exchanged: Option<Exchanged>,
 }
 
 /// Where the blocks of a window lie, and what the rest of its part of the memory holds.
@@ -108,6 +113,17 @@ impl Placed {
             let bytes = blocks.get(index).map_or(0, |block| block.bytes);
             Zone { offset, bytes: padded(bytes) }
         })
+    }
+
+    /// Overwrites what only the candidate's own operations fill.
+    fn forget_kept(&self, arena: &Arena) -> Result<(), ArenaError> {
+        let blocks = &self.of.plan.blocks;
+        for (&(index, _), zone) in self.placement.lasting.iter().zip(self.lasting()) {
+            if blocks.get(index).is_some_and(|block| block.role == Block::Kept) {
+                arena.poison(zone.offset, zone.bytes, Poison::NAN)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -177,19 +193,21 @@ impl Replay {
             replayer,
             plans: placed,
             trees,
+            without_launches: false,
             settled: None,
             state,
             patience,
             inputs: 0,
             used: Vec::new(),
             last: None,
+            exchanged: None,
         }))
     }
 
     /// Brings a variant's weights and tables to their places, and runs what `prepare` launched. Seconds that
     /// the launches took.
     pub(crate) fn settle(&mut self, oracle: &mut Oracle, variant: &str) -> Result<f64, Trouble> {
-        let Self { replayer, plans, state, .. } = self;
+        let Self { replayer, plans, state, without_launches, .. } = self;
         let Some((name, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
             return Err(
                 JudgeError::infrastructure("replay a plan", "it has no such weights").into()
@@ -215,12 +233,21 @@ impl Replay {
                 state.arena.write(offset, bytes)?;
             }
         }
+        if *without_launches {
+            plan.forget_kept(&state.arena)?;
+        }
         let at: Vec<u64> = plan.placement.lasting.iter().map(|(_, offset)| *offset).collect();
-        replayer.ask::<Json>("prepare", &Request::Settle(wire::Settle { at }), PATIENCE)?;
+        let settle = wire::Settle { at, without_launches: *without_launches };
+        replayer.ask::<Json>("prepare", &Request::Settle(settle), PATIENCE)?;
         let started = Instant::now();
         replayer.ask::<Json>("prepare", &Request::Prepare, self.patience)?;
         self.settled = Some(name);
         Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// From now on runs everything but kernels, and forgets what they left behind.
+    pub(crate) fn leave_out_launches(&mut self) {
+        (self.without_launches, self.settled) = (true, None);
     }
 
     /// Words that were written where nothing of the plan lies: none of an honest candidate.
@@ -321,7 +348,8 @@ impl LoadedCandidate for Replay {
         let calls = draws.len() as u64;
         self.map_inputs(oracle, calls)?;
         let stopped = |answer| trouble("forward", answer);
-        let Self { replayer, plans, trees, state, patience, inputs, used, last, .. } = self;
+        let Self { replayer, plans, trees, state, patience, inputs, used, last, exchanged, .. } =
+            self;
         let Some((_, plan)) = plans.iter().find(|(name, _)| *name == variant) else {
             return Err(
                 JudgeError::infrastructure("replay a plan", "it has no such weights").into()
@@ -364,6 +392,17 @@ impl LoadedCandidate for Replay {
             return Err(Trouble::Unplanned(why.to_owned()));
         }
         let samples = results.samples(zone, SAMPLES, &mut state.random);
+        // Where results may lie in inputs, their places must keep what the call left there.
+        let opened = &oracle.opened;
+        let alone = opened.aliases_input || !opened.sizes.changed.is_empty();
+        *exchanged = if alone || !state.layout.apart {
+            None
+        } else {
+            Exchanged::make(&state.arena, (&sets, &order), &mut state.random)?
+        };
+        if let Some(exchanged) = exchanged {
+            replayer.ask::<Json>("forward", &exchanged.request(), PATIENCE)?;
+        }
         let (at, arena) = (offsets(&samples), Arc::clone(&state.arena));
         let go = json_of(&Request::Go(wire::Go { graph: false }));
         let (elapsed, answer) =
@@ -377,10 +416,14 @@ impl LoadedCandidate for Replay {
             Some(seen) => seen?,
             None => state.arena.samples(&at)?,
         };
+        if let Some(exchanged) = exchanged {
+            exchanged.undo(&state.arena)?;
+        }
+        let exchanged = exchanged.as_ref().map(|exchanged| exchanged.call);
         used.push(zone);
         *last = Some(LastWindow { zone, poison, blocks: plan.placement.extents(&placed.at) });
         state.count(elapsed, draws.len());
-        Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
+        Ok(Played { elapsed, zone, sets, order, poison, exchanged, results, samples, seen })
     }
 
     fn most_calls(&self) -> u64 {
@@ -392,6 +435,10 @@ impl LoadedCandidate for Replay {
     fn nothing(&mut self, samples: &[u64]) -> Result<Option<Duration>, Trouble> {
         let stage = Request::Stage(wire::Stage { calls: 0, at: String::new(), graph: false });
         self.replayer.ask::<Json>("forward", &stage, PATIENCE)?;
+        // What windows with calls have.
+        if let Some(exchanged) = &self.exchanged {
+            self.replayer.ask::<Json>("forward", &exchanged.empty(), PATIENCE)?;
+        }
         let (go, arena) = (json_of(&Request::Go(wire::Go { graph: false })), &self.state.arena);
         let worker = &mut self.replayer.worker;
         let (elapsed, answer) = worker.window((&go, None), PATIENCE, |_| arena.samples(samples));

@@ -267,7 +267,8 @@ impl LoadedCandidate for Runner {
             (results, samples, seen)
         };
         self.state.count(elapsed, calls);
-        Ok(Played { elapsed, zone, sets, order, poison, results, samples, seen })
+        let exchanged = None;
+        Ok(Played { elapsed, zone, sets, order, poison, exchanged, results, samples, seen })
     }
 
     fn maps_inputs(&self) -> bool {

@@ -8,15 +8,18 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use warpwright_build::Artifact;
 use warpwright_jail::Outcome;
-use warpwright_plan::Op;
+use warpwright_plan::{LaunchPlan, Op};
 use warpwright_record::candidate::Candidate;
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{AblationResult, IntegrityFinding, Provenance, Stage, Tier};
 
 use super::TaskSession;
-use super::ablation::LIBRARIES_ONLY;
+use super::ablation::{LIBRARIES_ONLY, decoy_kernels};
 use super::recording::{NoPlan, Plans};
 use super::stages::Way;
+use crate::check::families::Draw;
 use crate::check::findings::Findings;
+use crate::check::verify::look;
 use crate::device::arena::{Arena, Poison};
 use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
@@ -25,6 +28,8 @@ use crate::process::failure::{Stumble, Trouble, classify, finding};
 use crate::process::replayer::{Replay, Replayer, Unreplayable};
 
 const SIGKILL: i32 = 9;
+/// Windows without kernels that are tried until one can be compared.
+const ABLATED: usize = 4;
 
 impl TaskSession<'_> {
     /// Records a candidate and judges its plans. `None` if that was done; else why it cannot be.
@@ -53,7 +58,6 @@ impl TaskSession<'_> {
         }
         found.tier = Tier::Device;
         found.seconds.record = recorded;
-        Self::provenance_of(&plans, artifact, found);
         Ok(None)
     }
 
@@ -134,6 +138,9 @@ impl TaskSession<'_> {
                 message: format!("{words} words were written outside of the candidate's memory"),
             });
         }
+        let went = went.and_then(|words| {
+            self.conclude_provenance(&mut replay, plans, artifact, found).map(|()| words)
+        });
         // Work of kernels that need more than the plan, and what was written elsewhere, may last: the next
         // candidate gets a new context.
         let gone = matches!(&went, Err(trouble) if is_closed(trouble));
@@ -155,24 +162,72 @@ impl TaskSession<'_> {
         (replayer, went)
     }
 
-    /// What computed the results of a plan: known by construction.
-    fn provenance_of(plans: &Plans, artifact: &Artifact, found: &mut Findings) {
+    /// What computed the results of a plan: kernels and products are known by construction, and whether the
+    /// kernels take part in results of products is found out by leaving them out.
+    fn conclude_provenance(
+        &mut self,
+        replay: &mut Replay,
+        plans: &Plans,
+        artifact: &Artifact,
+        found: &mut Findings,
+    ) -> Result<(), Trouble> {
         if found.bad() {
-            return;
+            return Ok(());
         }
-        let Some((_, first)) = plans.of.first() else { return };
-        let plan = &first.plan;
-        let nodes = || plan.prepare.iter().chain(&plan.forward);
-        let launches = nodes().filter(|node| matches!(node.op, Op::Launch(_))).count();
-        let products = nodes().any(|node| matches!(node.op, Op::Gemm(_)));
-        if launches == 0 && products {
+        let Some((_, first)) = plans.of.first() else { return Ok(()) };
+        let means = Means::of(&first.plan);
+        let mut ablation = AblationResult::NotRun;
+        if means.products && !means.launches {
             found.caveats.push(LIBRARIES_ONLY.to_owned());
+        } else if means.products && self.oracle.opened.computes {
+            ablation = if self.is_right_without_launches(replay)? {
+                found.integrity.push(decoy_kernels());
+                AblationResult::Passed
+            } else {
+                AblationResult::FailedWithoutKernels
+            };
         }
         found.provenance = Some(Provenance {
-            own_kernels: plan.kernels.len() as u32,
-            library_calls: if products { artifact.library_calls.clone() } else { Vec::new() },
-            ablation: AblationResult::NotRun,
+            own_kernels: first.plan.kernels.len() as u32,
+            library_calls: if means.products { artifact.library_calls.clone() } else { Vec::new() },
+            ablation,
         });
+        Ok(())
+    }
+
+    /// Whether the plan's other operations alone give right results. The replay is of no use after this.
+    fn is_right_without_launches(&mut self, replay: &mut Replay) -> Result<bool, Trouble> {
+        replay.leave_out_launches();
+        let (played, profile) = (self.oracle.played, self.machine.config.profile);
+        for _ in 0..ABLATED {
+            let draw = Draw::fresh(InputFamily::Own, &mut self.random);
+            let window = replay.play(&mut self.oracle, played, &[draw])?;
+            let question = (played, draw);
+            let name = "without its kernels";
+            let looked = look(&mut self.oracle, replay, &window, 0, question, name, profile)?;
+            // Where honest programs need not agree, nothing was compared.
+            if !looked.void {
+                return Ok(looked.failure.is_none() && looked.integrity.is_none());
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What a plan can compute with.
+struct Means {
+    launches: bool,
+    products: bool,
+}
+
+impl Means {
+    fn of(plan: &LaunchPlan) -> Self {
+        let any =
+            |is: fn(&Op) -> bool| plan.prepare.iter().chain(&plan.forward).any(|node| is(&node.op));
+        Self {
+            launches: any(|op| matches!(op, Op::Launch(_))),
+            products: any(|op| matches!(op, Op::Gemm(_))),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use warpwright_plan::{
 
 use super::*;
 use crate::memory::Room;
-use crate::outline::MAX_STREAMS;
+use crate::outline::{Launches, MAX_STREAMS};
 
 const BASE: Address = 0x7f00_0000_0000;
 const SYMBOL: Address = 0x7e00_0000_0000;
@@ -112,7 +112,7 @@ fn program_of(plan: &LaunchPlan, calls: &[[u64; 2]]) -> Result<Program, Failure>
     let placement = Placement::settle(&plan.blocks, &[1024], ROOM)?;
     let calls = placement.calls(&plan.blocks, calls.len() as u32, &words, ROOM)?;
     let device = Addresses::default();
-    let outline = Outline::of(plan, &plan.forward, &device)?;
+    let outline = Outline::of(plan, (&plan.forward, Launches::Run), &device)?;
     Program::fill(outline, &plan.tensor_maps, &placement, &calls, BASE, &device)
 }
 
@@ -345,6 +345,27 @@ fn edges_between_streams_become_events() {
         [(vec![], Some(0)), (vec![0], Some(1)), (vec![0, 1], Some(2)), (vec![2, 1], None)];
     assert_eq!(found, expected);
     assert_eq!((program.streams(), program.events()), (3, 3));
+}
+
+#[test]
+fn launches_left_out_keep_the_order_of_others() {
+    let forward = vec![
+        node(upload(Memory::Block(at(1, 0)), 16)),
+        PlanNode { stream: 1, after: vec![0], ..node(Op::Launch(launch(Vec::new()))) },
+        PlanNode { after: vec![1], ..node(upload(Memory::Block(at(2, 0)), 16)) },
+    ];
+    let plan = plan(Vec::new(), forward);
+    let device = Addresses::default();
+    let of = |launches| Outline::of(&plan, (&plan.forward, launches), &device).unwrap();
+    let (run, left_out) = (of(Launches::Run), of(Launches::LeftOut));
+    assert!(matches!(run.nodes[1].action, Action::Launch { .. }), "positive control");
+    assert!(matches!(left_out.nodes[1].action, Action::Nothing));
+    assert!(matches!(left_out.nodes[2].action, Action::Upload { .. }));
+    let edges = |outline: &Outline| -> Vec<(usize, Vec<usize>, Option<usize>)> {
+        let nodes = outline.nodes.iter();
+        nodes.map(|node| (node.stream, node.waits.clone(), node.records)).collect()
+    };
+    assert_eq!(edges(&left_out), edges(&run));
 }
 
 #[test]

@@ -97,6 +97,74 @@ fn gpu_calls_compute_right_results_directly_and_as_graph() {
     assert_eq!((status.code(), printed.as_str()), (Some(0), ""));
 }
 
+/// The second call reads what was exchanged; before and after it something else lies there.
+#[test]
+fn gpu_exchanged_inputs_are_there_for_their_call_only() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::elementwise(), &[0]);
+    let inputs = gpu.memory(GRAIN);
+    replayer.ask_with(json!({"do": "inputs", "bytes": inputs.bytes}), Some(inputs.descriptor()));
+    // All calls read the same place, of which the last quarter is exchanged.
+    inputs.write(0, &ramp(0.0));
+    let offsets: Vec<u64> = (0..3)
+        .flat_map(|call| [APART, BLOCK + 2 * call * BLOCK, 2 * BLOCK + 2 * call * BLOCK])
+        .collect();
+    let text = |value: f32| format!("{:08x}", value.to_bits().swap_bytes()).repeat(256);
+    let at = APART + 768 * 4;
+    let exchange =
+        json!({"do": "exchange", "call": 1, "at": at, "own": text(5.0), "other": text(7.0)});
+    replayer.done(stage(&offsets, 3, false));
+    replayer.done(exchange.clone());
+    replayer.done(json!({"do": "go"}));
+    let results = || {
+        let last = |call: u64| arena.floats(BLOCK + 2 * call * BLOCK, 1024)[1023];
+        format!("{} {} {}", last(0), last(1), last(2))
+    };
+    assert_eq!(results(), "3069 15 21");
+    // It holds for one window.
+    replayer.done(stage(&offsets, 3, false));
+    replayer.done(json!({"do": "go"}));
+    assert_eq!(results(), "21 21 21");
+    // An empty window writes both.
+    replayer.done(stage(&[], 0, false));
+    let mut empty = exchange.clone();
+    empty["call"] = json!(0);
+    replayer.done(empty.clone());
+    replayer.done(json!({"do": "go"}));
+    assert_eq!(format!("{:?}", inputs.floats(768 * 4, 1)), "[7.0]");
+    for (field, value) in [
+        ("call", json!(1)),
+        ("at", json!(0)),
+        ("at", json!(APART + GRAIN - 4)),
+        ("other", json!("00")),
+    ] {
+        let mut bad = empty.clone();
+        bad[field] = value;
+        let refused = replayer.ask(bad);
+        assert_eq!(refused["error"]["kind"], "request", "{field}: {refused}");
+    }
+}
+
+#[test]
+fn gpu_launches_are_left_out_until_blocks_are_placed_anew() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let mut replayer = start(&arena, None);
+    ready(&mut replayer, &plans::elementwise(), &[0]);
+    let inputs = gpu.memory(GRAIN);
+    replayer.ask_with(json!({"do": "inputs", "bytes": inputs.bytes}), Some(inputs.descriptor()));
+    inputs.write(0, &ramp(1.0));
+    let result = || format!("{:?}", arena.floats(BLOCK, 2));
+    for (left_out, expected) in [(true, "[0.5, 0.5]"), (false, "[3.0, 6.0]")] {
+        arena.write(BLOCK, &[0.5, 0.5]);
+        replayer.done(json!({"do": "settle", "at": [0], "without_launches": left_out}));
+        go(&mut replayer, &[APART, BLOCK, 2 * BLOCK], 1, false);
+        assert_eq!(result(), expected, "without launches: {left_out}");
+    }
+}
+
 #[test]
 fn gpu_faulting_kernel_ends_the_context_with_its_error() {
     let gpu = Gpu::open();
