@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
 
 /// Version of every JSON file in an artifact folder.
-pub const ARTIFACT_VERSION: u32 = 3;
+pub const ARTIFACT_VERSION: u32 = 4;
 
 /// Device to compile for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -126,6 +126,9 @@ pub struct Artifact {
     /// Per library of a build for the cpu device, by its path: the copy from which kernels run without the
     /// candidate's host code. Empty for a GPU, and for instrumented builds.
     pub kernels_alone: BTreeMap<String, KernelsAlone>,
+    /// BLAKE3 of every fat binary that nvcc made of its sources, sorted; empty for the cpu device. A library may hold
+    /// others: a source can put bytes into any section.
+    pub device_images: Vec<String>,
     /// Compiler warnings, capped.
     pub warnings: Vec<Diagnostic>,
     /// Whether everything came from the cache.
@@ -297,6 +300,8 @@ pub struct BuildManifest {
     pub library_calls: Vec<String>,
     /// See [`Artifact::kernels_alone`].
     pub kernels_alone: BTreeMap<String, KernelsAlone>,
+    /// See [`Artifact::device_images`].
+    pub device_images: Vec<String>,
     /// See [`Artifact::warnings`].
     pub warnings: Vec<Diagnostic>,
 }

@@ -49,6 +49,8 @@ pub(crate) struct Object {
 pub(crate) struct Report {
     pub warnings: Vec<Diagnostic>,
     pub kernels: Vec<KernelResources>,
+    /// BLAKE3 of the fat binaries that nvcc made, in hexadecimal.
+    pub device_images: Vec<String>,
 }
 
 impl Bench<'_> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fs_err as fs;
 use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::artifact::Target;
@@ -37,8 +38,14 @@ impl Bench<'_> {
             return Ok(Ok(Object { path: place.join(file), report }));
         }
         let staged = self.cache.scratch()?;
+        // Where nvcc keeps what it makes on its way, beside the object that the candidate's host code is part of.
+        let kept = (!host).then(|| self.cache.scratch()).transpose()?;
         let run = |command: &Command| {
-            let command = command.clone().args(unit_arguments(unit, host)).write(staged.path());
+            let mut command = command.clone().args(unit_arguments(unit, host)).write(staged.path());
+            if let Some(kept) = &kept {
+                command =
+                    command.arg("--keep").arg("--keep-dir").arg(kept.path()).write(kept.path());
+            }
             let command = command.arg("-o").arg(staged.path().join(&file));
             process::run(self.jail, &command, self.settings)
         };
@@ -48,6 +55,7 @@ impl Bench<'_> {
             }
             _ => None,
         };
+        let (parts, image) = parts.unzip();
         let ended = match (parts, self.fast(unit, host, &command)?) {
             (Some(output), _) => Ended::Exited { code: 0, output },
             (None, None) => run(&command)?,
@@ -73,7 +81,15 @@ impl Bench<'_> {
             diagnostics::parse(&ptxas::without_reports(&output), self.originals, self.scrub);
         let warnings =
             warnings.into_iter().filter(|d| d.severity == Severity::Warning && of_candidate(d));
-        let report = Report { warnings: warnings.collect(), kernels: ptxas::parse(&output) };
+        let image = match (image, &kept) {
+            (None, Some(kept)) => Some(kept_image(kept.path(), &unit.name)?),
+            (image, _) => image,
+        };
+        let report = Report {
+            warnings: warnings.collect(),
+            kernels: ptxas::parse(&output),
+            device_images: image.into_iter().collect(),
+        };
         write_json(&staged.path().join(REPORT), &report)?;
         let place = self.cache.publish(Kind::Object, &key, staged.path())?;
         Ok(Ok(Object { path: place.join(file), report }))
@@ -93,7 +109,7 @@ impl Bench<'_> {
                     warning.severity = Severity::Warning;
                     warning.message = format!("on {arch}: {}", warning.message);
                 }
-                Report { warnings, kernels: Vec::new() }
+                Report { warnings, ..Report::default() }
             }
         })
     }
@@ -119,7 +135,7 @@ impl Bench<'_> {
             command.clone().args(unit_arguments(unit, host)).stable_arguments(self.tree);
         let processor = if *self.target == Target::Cpu { host::processor() } else { String::new() };
         let mut parts: Vec<&[u8]> =
-            vec![b"object 3", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+            vec![b"object 4", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
         parts.push(processor.as_bytes());
         parts.extend(tools.iter().map(String::as_bytes));
         parts.extend(arguments.iter().map(String::as_bytes));
@@ -134,6 +150,14 @@ impl Bench<'_> {
         }
         cache::key(parts)
     }
+}
+
+/// The hash of the fat binary that nvcc put into the object of a unit.
+fn kept_image(folder: &Path, unit: &str) -> Result<String, BuildError> {
+    let mut name = Path::new(unit).file_stem().unwrap_or_default().to_owned();
+    name.push(".fatbin");
+    let bytes = fs::read(folder.join(name))?;
+    Ok(blake3::hash(&bytes).to_hex().to_string())
 }
 
 /// Whether a warning concerns the candidate's own text.

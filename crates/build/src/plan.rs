@@ -86,7 +86,7 @@ impl Builder {
         let warnings = warnings.join("\n");
         let launchers = format!("{:?}", plan.launchers);
         let mut parts: Vec<&[u8]> = vec![
-            b"artifact 3",
+            b"artifact 4",
             launchers.as_bytes(),
             label.as_bytes(),
             resources.as_bytes(),

@@ -23,14 +23,14 @@ use crate::process::{self, Command, Ended};
 use crate::unit::Unit;
 
 impl Bench<'_> {
-    /// Compiles a `.cu` that does not use torch to `staged/file`. Returns nvcc's output; `None` if
-    /// nvcc must compile the whole file.
+    /// Compiles a `.cu` that does not use torch to `staged/file`. Returns nvcc's output and the hash of the fat
+    /// binary; `None` if nvcc must compile the whole file.
     pub(crate) fn in_two_parts(
         &self,
         unit: &Unit,
         arch: &str,
         (staged, file): (&Path, &str),
-    ) -> Result<Option<String>, BuildError> {
+    ) -> Result<Option<(String, String)>, BuildError> {
         let (cuda, cxx) = (self.tools.need_nvcc()?, self.tools.need_cxx()?);
         let fatbinary = cuda.root.join("bin/fatbinary");
         let text = host::part(&self.texts[&unit.name], &unit.name, self.texts);
@@ -86,6 +86,7 @@ impl Bench<'_> {
         if run(wrap)?.is_none() {
             return Ok(None);
         }
+        let image = blake3::hash(&fs::read(&fat)?).to_hex().to_string();
         let Some(registration) = registration(&kernels, &fat) else { return Ok(None) };
         fs::write(at("registration.cpp"), registration)?;
         let join = Command::new("the linker", &cxx.path, place.path())
@@ -94,7 +95,7 @@ impl Bench<'_> {
             .arg(&host_object)
             .arg(at("registration.cpp"))
             .write(staged);
-        Ok(run(join)?.map(|_| said))
+        Ok(run(join)?.map(|_| (said, image)))
     }
 }
 

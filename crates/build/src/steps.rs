@@ -98,6 +98,8 @@ impl Builder {
         report.warnings.splice(0..0, plan.warnings.iter().cloned().chain(warnings));
         report.kernels.sort_by(|a, b| (&a.name, &a.arch).cmp(&(&b.name, &b.arch)));
         report.kernels.dedup();
+        report.device_images.sort_unstable();
+        report.device_images.dedup();
         let manifest = BuildManifest {
             version: ARTIFACT_VERSION,
             key: key.clone(),
@@ -109,6 +111,7 @@ impl Builder {
             library_calls: imported.library_calls.into_iter().collect(),
             kernels_alone: imported.alone,
             kernels: report.kernels,
+            device_images: report.device_images,
             warnings: diagnostics::ranked(report.warnings),
         };
         write_tables(staged.path(), &plan, &launchers, &manifest)?;
@@ -171,7 +174,7 @@ impl Builder {
         let told = move || {
             ask().unwrap_or_else(|error| {
                 let warnings = vec![warning("kernels", format!("no GPU resources: {error}"))];
-                Report { warnings, kernels: Vec::new() }
+                Report { warnings, ..Report::default() }
             })
         };
         vec![scope.spawn(told)]
@@ -218,6 +221,7 @@ impl Builder {
         for object in objects.values() {
             report.warnings.extend(object.report.warnings.iter().cloned());
             report.kernels.extend(object.report.kernels.iter().cloned());
+            report.device_images.extend(object.report.device_images.iter().cloned());
         }
         // On a GPU compilers tell the kernels; where none does, what launches has some.
         let compiled = report.kernels.len() as u32;
@@ -355,6 +359,7 @@ fn artifact(
         own_kernels: manifest.own_kernels,
         library_calls: manifest.library_calls,
         kernels_alone: manifest.kernels_alone,
+        device_images: manifest.device_images,
         warnings: manifest.warnings,
         cached,
         seconds: start.elapsed().as_secs_f64(),

@@ -167,6 +167,10 @@ impl JudgeError {
             NoAnswer::Malformed(what) => {
                 Self::infrastructure(format!("read the answer of the {role} process"), what)
             }
+            NoAnswer::TooLarge(bytes) => Self::infrastructure(
+                format!("read the answer of the {role} process"),
+                format!("it has {bytes} bytes"),
+            ),
             NoAnswer::Unasked => Self::infrastructure(
                 format!("read the answer of the {role} process"),
                 "it sent an answer without a request",

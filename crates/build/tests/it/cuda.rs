@@ -42,6 +42,35 @@ fn launcher_is_built_with_its_signature_and_resources() {
     assert!(!artifact.has_extension && !artifact.inline && !artifact.cached);
 }
 
+/// The hashes of the fat binaries in a library, by their headers.
+fn fat_binaries(library: &[u8]) -> Vec<String> {
+    const MAGIC: [u8; 8] = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
+    let at = |start: usize| {
+        let follows = library[start + 8..start + 16].try_into().unwrap();
+        let end = start + 16 + usize::try_from(u64::from_le_bytes(follows)).unwrap();
+        blake3::hash(&library[start..end]).to_hex().to_string()
+    };
+    let starts = (0..library.len() - 16).filter(|start| library[*start..].starts_with(&MAGIC));
+    starts.map(at).collect()
+}
+
+#[test]
+fn artifact_lists_the_device_code_of_the_compiler() {
+    let Some(bench) = bench_with_nvcc() else { return };
+    // nvcc compiles a file as a whole where the host's compiler alone cannot.
+    let whole = format!("__device__ int counter;\n{AXPBY}");
+    let whole = whole.replace("return cuda", "cudaMemcpyToSymbol(counter, &n, 4); return cuda");
+    for text in [AXPBY, &whole] {
+        let files = candidate(&[("kernels/a.v2.cu", text)]);
+        let artifact = built(bench.builder.build(&files, &sm_90a()).unwrap());
+        let library = fs_err::read(artifact.dir.join("libkernels.so")).unwrap();
+        assert_eq!(artifact.device_images.len(), 1);
+        assert_eq!(artifact.device_images, fat_binaries(&library));
+        let again = built(bench.builder.build(&files, &sm_90a()).unwrap());
+        assert!(again.cached && again.device_images == artifact.device_images);
+    }
+}
+
 #[test]
 fn syntax_error_has_its_line_and_column() {
     let Some(bench) = bench_with_nvcc() else { return };

@@ -16,7 +16,7 @@ use crate::process::wire::Complaint;
 
 /// Largest answer read. A runner's answer is hostile input; the largest honest one, the places of
 /// a few thousand results, is a tenth of this.
-const MAX_FRAME_BYTES: u32 = 16 << 20;
+pub(crate) const MAX_FRAME_BYTES: u32 = 16 << 20;
 
 /// Longest that an answer is looked for without sleeping.
 const AWAKE: Duration = Duration::from_millis(200);
@@ -35,6 +35,8 @@ pub(crate) enum NoAnswer {
     Late(Duration),
     /// It answered with something that is not an answer.
     Malformed(String),
+    /// Its answer has so many bytes, which is more than is read.
+    TooLarge(u32),
     /// It reported an error.
     Complaint(Complaint),
     /// It sent an answer without a request, or to another request.
@@ -58,6 +60,7 @@ impl std::fmt::Display for NoAnswer {
                 write!(f, "it did not answer within {:.0} s", limit.as_secs_f64())
             }
             Self::Malformed(what) => write!(f, "its answer is malformed: {what}"),
+            Self::TooLarge(bytes) => write!(f, "its answer has {bytes} bytes"),
             Self::Complaint(complaint) => f.write_str(&complaint.message),
             Self::Unasked => f.write_str("it sent an answer without a request"),
             Self::RanWhileFrozen => f.write_str("one of its processes ran while frozen"),
@@ -167,7 +170,7 @@ impl Channel {
         self.fill(&mut head, end, deadline)?;
         let length = u32::from_le_bytes(head);
         if length > MAX_FRAME_BYTES {
-            return Err(NoAnswer::Malformed(format!("an answer of {length} bytes")));
+            return Err(NoAnswer::TooLarge(length));
         }
         let mut body = vec![0; length as usize];
         self.fill(&mut body, end, deadline)?;
@@ -301,7 +304,7 @@ mod tests {
     fn a_huge_length_is_refused_before_memory_is_taken() {
         let (mut channel, mut theirs) = pair();
         theirs.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        assert!(matches!(channel.receive(SOON), Err(NoAnswer::Malformed(_))));
+        assert!(matches!(channel.receive(SOON), Err(NoAnswer::TooLarge(u32::MAX))));
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
         NoAnswer::Malformed(what) => {
             failure(FailureClass::Crash, format!("the process sent a malformed answer: {what}"))
         }
+        NoAnswer::TooLarge(bytes) => {
+            failure(FailureClass::Crash, format!("the process sent an answer of {bytes} bytes"))
+        }
         NoAnswer::Closed => match outcome {
             Some(Outcome::OutOfMemory) => {
                 failure(FailureClass::OutOfMemory, format!("{during} exceeded the memory limit"))

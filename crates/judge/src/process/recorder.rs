@@ -13,6 +13,7 @@ use crate::device::arena::{Arena, ArenaError, HostArena};
 use crate::device::device_arbiter::DeviceArbiter;
 use crate::error::JudgeError;
 use crate::process::candidate::moves;
+use crate::process::channel::{MAX_FRAME_BYTES, NoAnswer};
 use crate::process::failure::{Stumble, Trouble};
 use crate::process::host::{Grant, Host};
 use crate::process::oracle::Oracle;
@@ -128,11 +129,22 @@ pub(crate) fn record(
         "seed": given.seed,
     });
     let answer = worker.ask_with_memory::<Answer>(&request, &memory, patience);
-    let Answer { recording, base, prepare_ms } =
-        answer.map_err(|answer| Trouble::Candidate(Stumble { during: "recording", answer }))?;
+    let Answer { recording, base, prepare_ms } = answer.map_err(trouble)?;
     // Nothing may write its memory any more.
     drop(worker);
     Ok(Recorded { recording, memory, base, prepare_ms })
+}
+
+/// Whose failure it is that a recorder did not answer: a plan may be too large, which says nothing of its results.
+fn trouble(answer: NoAnswer) -> Trouble {
+    match answer {
+        NoAnswer::TooLarge(bytes) => Trouble::Unplanned(format!(
+            "the recording takes {} MiB, and at most {} MiB are read",
+            bytes.div_ceil(1 << 20),
+            MAX_FRAME_BYTES >> 20
+        )),
+        answer => Trouble::Candidate(Stumble { during: "recording", answer }),
+    }
 }
 
 impl GivenWeights {
@@ -182,7 +194,16 @@ fn content(memory: &HostArena, place: &Place) -> Result<Content, ArenaError> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::testing::python_test;
+
+    #[test]
+    fn recordings_too_large_are_no_crash() {
+        let told = trouble(NoAnswer::TooLarge((16 << 20) + 1));
+        let Trouble::Unplanned(why) = told else { panic!("{told:?}") };
+        assert_eq!(why, "the recording takes 17 MiB, and at most 16 MiB are read");
+        assert!(matches!(trouble(NoAnswer::Closed), Trouble::Candidate(_)));
+    }
 
     #[test]
     fn candidates_are_recorded_or_refused_by_name() {

@@ -36,6 +36,9 @@ use crate::process::worker::Worker;
 /// Candidates after which a replayer is ended, whatever happened: what accumulates in a context is not known.
 const MOST_SERVED: u32 = 256;
 
+/// Bytes of local memory of a thread that are much: for 300,000 threads they make 600 MiB.
+const MUCH_LOCAL: u32 = 2 << 10;
+
 /// Longest that requests which run no kernel of a candidate may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -74,6 +77,8 @@ pub(crate) struct Replay {
     last: Option<LastWindow>,
     /// What was exchanged in it.
     exchanged: Option<Exchanged>,
+    /// Most bytes of local memory of a thread.
+    local: u32,
 }
 
 /// Where the blocks of a window lie, and what the rest of its part of the memory holds.
@@ -187,7 +192,8 @@ impl Replay {
             let pin = Request::Pin(wire::Pin { cores: cores.to_vec() });
             replayer.ask::<Json>("load", &pin, PATIENCE)?;
         }
-        replayer.ask::<Json>("load", &request, PATIENCE)?;
+        let loaded = replayer.ask::<wire::Loaded>("load", &request, PATIENCE)?;
+        let local = loaded.kernels.iter().map(|kernel| kernel.local.max(0)).max().unwrap_or(0);
         let state = WindowState::new(arena, layout, random);
         Ok(Ok(Self {
             replayer,
@@ -201,6 +207,7 @@ impl Replay {
             used: Vec::new(),
             last: None,
             exchanged: None,
+            local: local.unsigned_abs(),
         }))
     }
 
@@ -274,7 +281,9 @@ impl Replay {
         let wanted = self.state.layout.spread(2 * calls).max(wanted);
         // What nobody has mapped is free again.
         oracle.unmap_inputs()?;
-        let (lent, bytes) = arena.renew_inputs(wanted)?;
+        let renewed = arena.renew_inputs(wanted);
+        let (lent, bytes) =
+            renewed.map_err(|error| no_inputs(error, self.local, oracle.name()))?;
         let request = json_of(&Request::Inputs(wire::Inputs { bytes }));
         let answer = self.replayer.worker.ask_lending::<Json>(&request, lent.as_fd(), PATIENCE);
         answer.map_err(|answer| trouble("forward", answer))?;
@@ -298,6 +307,22 @@ impl Replay {
         let ended = if gone { replayer.worker.end() } else { replayer.worker.kill() };
         Err(ended.0)
     }
+}
+
+/// Whose failure it is that the GPU has no memory for the inputs of a window. The driver keeps local memory for every
+/// thread that fits the GPU at once: a candidate whose kernels want much of it is judged in the host tier, where its
+/// own process has it. Else the session gives memory of its own up, and tries again.
+fn no_inputs(error: ArenaError, local: u32, task: &str) -> Trouble {
+    if !error.exhausted {
+        return error.into();
+    }
+    if local > MUCH_LOCAL {
+        return Trouble::Unplanned(format!(
+            "a kernel takes {local} bytes of local memory per thread, beside which the GPU has no room for inputs"
+        ));
+    }
+    let (task, message) = (task.to_owned(), error.to_string());
+    JudgeError::Memory { task, message, wanted: None }.into()
 }
 
 /// A plan that does not fit the judge's memory, and the replayer that would have had it.
@@ -506,4 +531,23 @@ fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
 fn json_of(request: &Request) -> Json {
     // Plain data with names for keys always has a form.
     serde_json::to_value(request).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_memory_is_blamed_on_what_takes_it() {
+        let exhausted = || ArenaError { exhausted: true, ..ArenaError::new("make memory", "no") };
+        let kind = |error, local| match no_inputs(error, local, "task") {
+            Trouble::Unplanned(_) => "unplanned",
+            Trouble::Judge(JudgeError::Memory { .. }) => "memory",
+            Trouble::Judge(_) => "ours",
+            Trouble::Candidate(_) => "candidate",
+        };
+        assert_eq!(kind(exhausted(), 48 << 10), "unplanned");
+        assert_eq!(kind(exhausted(), 64), "memory");
+        assert_eq!(kind(ArenaError::new("make memory", "gone"), 48 << 10), "ours");
+    }
 }

@@ -52,6 +52,7 @@ impl TaskSession<'_> {
         let recorded = started.elapsed().as_secs_f64();
         let before = found.clone();
         let why = self.run_under_memory_pressure(Way::Plans(&plans), artifact, stage, found)?;
+        let why = why.or_else(|| plans.in_doubt(found));
         if why.is_some() {
             *found = before;
             return Ok(why);

@@ -1,4 +1,6 @@
 //! The device code of an artifact: its libraries, and the kernels in their fat binaries.
+//!
+//! Sources can put bytes into any section of a library. Only what the compiler made is device code here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +18,8 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Reads all that can have device code.
-    pub(super) fn read(artifact: &Path) -> Result<Self, ImageError> {
+    /// Reads all that can have device code. `made` has the hashes of what the compiler made.
+    pub(super) fn read(artifact: &Path, made: &[String]) -> Result<Self, Unreadable> {
         let mut names = vec!["libkernels.so".to_owned(), "cuda_extension.so".to_owned()];
         if let Ok(inline) = fs::read_dir(artifact.join("inline")) {
             let files = inline.flatten();
@@ -28,7 +30,12 @@ impl Libraries {
         for name in names {
             let Ok(bytes) = fs::read(artifact.join(&name)) else { continue };
             for (address, range) in fatbins(&bytes)? {
-                let image = Image::read(bytes.get(range).unwrap_or_default())?;
+                let bytes = bytes.get(range).unwrap_or_default();
+                let hash = blake3::hash(bytes).to_hex();
+                if !made.iter().any(|made| made.as_str() == hash.as_str()) {
+                    return Err(Unreadable::Handmade { library: name });
+                }
+                let image = Image::read(bytes)?;
                 let kernels = image.kernels.iter();
                 let table: serde_json::Map<String, Json> =
                     kernels.map(|(name, kernel)| (name.clone(), told(kernel))).collect();
@@ -39,6 +46,15 @@ impl Libraries {
         }
         Ok(found)
     }
+}
+
+/// Why the device code of an artifact is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("{library} holds device code that the compiler did not make of the sources")]
+    Handmade { library: String },
 }
 
 /// A kernel, as recorders take it.

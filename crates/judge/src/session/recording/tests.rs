@@ -121,7 +121,8 @@ fn record_in(
     source: &str,
     (weights, inputs): (&GivenWeights, &[Value; 2]),
 ) -> Result<PlanOf, NoPlan> {
-    let libraries = Libraries::read(&artifact.dir).unwrap();
+    let libraries = Libraries::read(&artifact.dir, &artifact.device_images);
+    let libraries = libraries.map_err(|why| NoPlan::new(why.to_string()))?;
     let subject = Subject {
         source,
         artifact: &artifact.dir,
@@ -183,6 +184,26 @@ fn what_cannot_be_recorded_is_named() {
         .replace("        y = torch", "        import os\n        os._exit(3)\n        y = torch");
     let told = recorded(KERNEL, &dies).map(|_| ()).unwrap_err().reason;
     assert!(told.contains("ended"), "{told}");
+}
+
+/// Host code can put bytes of its own where fat binaries lie.
+#[test]
+fn device_code_that_no_compiler_made_is_refused() {
+    for handmade in [
+        // An empty fat binary; in front of the compiler's or behind it, as the linker likes.
+        ".quad 0x00100001ba55ed50, 0",
+        // One that would swallow the next.
+        ".quad 0x00100001ba55ed50, 64",
+    ] {
+        let section = format!(
+            "\n#ifndef __CUDA_ARCH__\nasm(\".section .nv_fatbin,\\\"a\\\"\\n.balign 8\\n{handmade}\\n.previous\");\n#endif\n"
+        );
+        let told = recorded(&format!("{KERNEL}{section}"), MODEL).map(|_| ()).unwrap_err().reason;
+        assert!(told.contains("libkernels.so holds device code"), "{told}");
+        // nvcc compiles the whole file where torch is included, or a binding; all code is checked alike.
+        let told = recorded(&format!("{section}{KERNEL}"), MODEL).map(|_| ()).unwrap_err().reason;
+        assert!(told.contains("libkernels.so holds device code"), "{told}");
+    }
 }
 
 /// A file of the corpus: its task, and the candidate.
