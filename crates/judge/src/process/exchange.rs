@@ -136,7 +136,7 @@ mod tests {
         let order = [2, 0, 1];
         let mut random = StdRng::seed_from_u64(1);
         let (mut calls, mut places) = (BTreeSet::new(), BTreeSet::new());
-        for _ in 0..200 {
+        for _ in 0..400 {
             let Choice { call, at, from, bytes } =
                 Choice::draw(&sets, &order, &mut random).unwrap();
             let (own, other) = (at >> 20, from >> 20);

@@ -186,24 +186,25 @@ fn what_cannot_be_recorded_is_named() {
     assert!(told.contains("ended"), "{told}");
 }
 
-/// Host code can put bytes of its own where fat binaries lie.
+/// Host code can put bytes of its own where fat binaries lie, in front of the compiler's or behind it.
 #[test]
 fn device_code_that_no_compiler_made_is_refused() {
-    for handmade in [
-        // An empty fat binary; in front of the compiler's or behind it, as the linker likes.
-        ".quad 0x00100001ba55ed50, 0",
-        // One that would swallow the next.
-        ".quad 0x00100001ba55ed50, 64",
-    ] {
-        let section = format!(
-            "\n#ifndef __CUDA_ARCH__\nasm(\".section .nv_fatbin,\\\"a\\\"\\n.balign 8\\n{handmade}\\n.previous\");\n#endif\n"
-        );
-        let told = recorded(&format!("{KERNEL}{section}"), MODEL).map(|_| ()).unwrap_err().reason;
-        assert!(told.contains("libkernels.so holds device code"), "{told}");
-        // nvcc compiles the whole file where torch is included, or a binding; all code is checked alike.
-        let told = recorded(&format!("{section}{KERNEL}"), MODEL).map(|_| ()).unwrap_err().reason;
+    let with = |handmade: &str, first: bool| {
+        let section = format!(".section .nv_fatbin,\\\"a\\\"\\n.balign 8\\n{handmade}\\n.previous");
+        let section = format!("\n#ifndef __CUDA_ARCH__\nasm(\"{section}\");\n#endif\n");
+        let source =
+            if first { format!("{section}{KERNEL}") } else { format!("{KERNEL}{section}") };
+        recorded(&source, MODEL).map(|_| ()).map_err(|why| why.reason)
+    };
+    assert_eq!(with(".zero 8", false), Ok(()), "positive control: bytes that are no device code");
+    let empty = ".quad 0x00100001ba55ed50, 0";
+    for first in [true, false] {
+        let told = with(empty, first).unwrap_err();
         assert!(told.contains("libkernels.so holds device code"), "{told}");
     }
+    // One that claims what follows it.
+    let told = with(".quad 0x00100001ba55ed50, 64", true).unwrap_err();
+    assert!(told.contains("device"), "{told}");
 }
 
 /// A file of the corpus: its task, and the candidate.
@@ -312,4 +313,19 @@ fn assert_as_expected(all: &[Played]) {
         })
         .collect();
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn wrong_results_beside_varying_numbers_are_in_doubt() {
+    let value = |number: u32| json!({"list": [{"tensor": 0}, {"value": number}]});
+    let plans = |trees| Plans { of: Vec::new(), trees, prepare_ms: 0.0 };
+    let text = "1 of 8 elements are outside the tolerance";
+    let class = warpwright_record::verdict::FailureClass::Mismatch;
+    let failure = Some(crate::process::failure::failure(class, text));
+    let wrong = Findings { failure, ..Findings::default() };
+    let vary = plans([value(1), value(2)]);
+    let told = vary.in_doubt(&wrong).unwrap().reason;
+    assert!(told.contains("number among the inputs"), "{told}");
+    assert!(vary.in_doubt(&Findings::default()).is_none(), "nothing is wrong");
+    assert!(plans([value(1), value(1)]).in_doubt(&wrong).is_none(), "no number varies");
 }
