@@ -101,6 +101,11 @@ class StubRuntime:
         """Begins a phase; from ``inputs`` on the host cannot reach device memory."""
         self.library.recorder_phase(PHASES[name])
 
+    def close_memory(self) -> None:
+        """Has the rest of ``prepare()`` recorded, as after its first launch."""
+        self.enter_phase("inputs")
+        self.enter_phase("prepare")
+
     def note(self, text: str) -> None:
         """Says what runs now; completes the reason if it touches device memory."""
         self.library.recorder_note(text.encode())

@@ -241,6 +241,36 @@ def prepare_launches_kernels(server: Server) -> None:
     ], done.second
 
 
+def first_calls_set_up_what_later_ones_use(server: Server) -> None:
+    """A call on zeros is the end of ``prepare()``. Without it the calls differ."""
+    weights = {"weight": server.torch.randn(64)}
+    done = Recorded(server, "Lazy", weights=weights, warm_up=True)
+    first = [
+        f"{SCALE} 1x256 (weight 0, prepare 1, 64, 00000040)",
+        f"{SCALE} 1x256 (prepare 0, prepare 2, 64, 00000040)",
+        f"{SCALE} 1x256 (prepare 1, prepare 3, 64, 00000040)",
+    ]
+    assert done.prepare == first, done.prepare
+    given = next(b for b in done.recording["blocks"] if b["phase"] == "prepare")
+    assert done.recording["zeroed"] == [given["address"]] and not given["open"], given
+    again = [
+        f"{SCALE} 1x256 (input 0, made 0, 64, 00000040)",
+        f"{SCALE} 1x256 (prepare 1, made 1, 64, 00000040)",
+    ]
+    assert done.second == again, done.second
+    most, server.recorder.MOST_OPEN_BYTES = server.recorder.MOST_OPEN_BYTES, 0
+    done = Recorded(server, "Lazy", weights=weights, warm_up=True)
+    server.recorder.MOST_OPEN_BYTES = most
+    assert done.prepare == ["fill prepare 0 0x0:1 [256]", *first], done.prepare
+    assert done.second == again and not done.recording["zeroed"], done.second
+    done = Recorded(server, "LazyTable", warm_up=True)
+    (table,) = done.blocks("prepare", is_open=True)
+    assert done.contents(table) == floats(server.torch.arange(64.0) + 1), table
+    assert done.second == [f"{SCALE} 1x256 (prepare 2, made 0, 64, 00000040)"], done.second
+    cold = spoken(server.record("Lazy", weights=weights)["recording"])
+    assert [line.split()[0] for line in cold] == ["first"] * 3 + ["second"] * 2, cold
+
+
 def streams_and_graphs_are_recorded(server: Server) -> None:
     """Edges of events, and graphs as the operations that they hold."""
     done = Recorded(server, "Branches")
@@ -327,6 +357,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Refused", {"init": (3,)}, "asks for the address of a variable on the device"),
     ("Refused", {"init": (4,)}, "asks for attribute 140 of the device"),
     ("Refused", {"init": ("swallowed",)}, "torch operator add"),
+    ("LazyTable", {}, "torch operator arange"),
     ("Refused", {"init": ("item",)}, "reads device memory on the host (.item())"),
     ("Refused", {"init": ("branch",)}, "torch operator gt"),
     ("Refused", {"init": ("cpu",)}, "torch operator _to_copy (which reads device memory"),
@@ -420,6 +451,7 @@ CASES: list[Callable[[Server], None]] = [
     operators_of_candidates_are_recorded,
     prepare_computes_on_the_host,
     prepare_launches_kernels,
+    first_calls_set_up_what_later_ones_use,
     streams_and_graphs_are_recorded,
     launch_attributes_are_recorded,
     memory_operations_are_recorded,

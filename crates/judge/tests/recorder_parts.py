@@ -247,6 +247,7 @@ class Server:
                 "runtime_version": 13000,
             },
             "memory_bytes": MEMORY_BYTES,
+            "warm_up": False,
         }
 
 

@@ -34,6 +34,9 @@ pub struct Recording {
     pub init: Vec<u64>,
     /// Addresses of the inputs of the first call, and of the second.
     pub inputs: [Vec<u64>; 2],
+    /// Allocations of `prepare()` that hold zeros though nothing wrote them, by address.
+    #[serde(default)]
+    pub zeroed: Vec<u64>,
     /// What the second call returned.
     pub outputs: RecordedOutputs,
     /// Nodes of the second call that stream 0 waits for after its last node, by their number in that phase.

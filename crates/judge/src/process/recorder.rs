@@ -43,6 +43,8 @@ pub(crate) struct Given<'a> {
     pub(crate) kernels: &'a Json,
     /// What the device answers to questions.
     pub(crate) device: &'a Json,
+    /// Whether `prepare()` ends with a call on zeros.
+    pub(crate) warm_up: bool,
     /// Moves addresses.
     pub(crate) seed: u64,
 }
@@ -126,6 +128,7 @@ pub(crate) fn record(
         "kernels": given.kernels,
         "device": given.device,
         "memory_bytes": bytes,
+        "warm_up": given.warm_up,
         "seed": given.seed,
     });
     let answer = worker.ask_with_memory::<Answer>(&request, &memory, patience);
@@ -207,6 +210,6 @@ mod tests {
 
     #[test]
     fn candidates_are_recorded_or_refused_by_name() {
-        assert_eq!(python_test("recorder.py"), "recorded 23 refused 20");
+        assert_eq!(python_test("recorder.py"), "recorded 26 refused 21");
     }
 }

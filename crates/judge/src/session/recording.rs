@@ -28,6 +28,9 @@ use crate::process::wire::Value;
 /// Longest reason for a caveat, in characters.
 const MOST_TEXT: usize = 300;
 
+/// How a recorder begins to name a torch operator.
+const OPERATOR: &str = "torch operator ";
+
 /// How often two recordings are made again that lie too much alike.
 const RETRIES: u32 = 2;
 
@@ -206,14 +209,22 @@ enum Unrecorded {
 
 impl Subject<'_> {
     /// Two recordings and what they agree on; milliseconds of `prepare()`. Recordings at like distances, which
-    /// happen by chance, are made again.
+    /// happen by chance, are made again. Where the second call is not like the first, a call before both warms
+    /// the candidate up.
     fn record(&self, host: &Host, arbiter: &DeviceArbiter) -> Planned<(PlanOf, f64)> {
         let mut left = RETRIES;
+        // Why it is not recorded without a call that warms it up.
+        let mut cold: Option<NotRecordable> = None;
         loop {
             let seed = u64::from(self.seed) + 2 * u64::from(left);
-            match self.record_once(seed, host, arbiter)? {
+            match self.record_once(seed, cold.is_some(), host, arbiter)? {
                 Err(Unrecorded::Refused(NotRecordable::Recorder { .. })) if left > 0 => left -= 1,
-                Err(Unrecorded::Refused(why)) => return Ok(Err(NoPlan::new(why.to_string()))),
+                Err(Unrecorded::Refused(why)) if cold.is_none() && may_be_of_first_call(&why) => {
+                    cold = Some(why);
+                }
+                Err(Unrecorded::Refused(why)) => {
+                    return Ok(Err(NoPlan::new(cold.unwrap_or(why).to_string())));
+                }
                 Err(Unrecorded::Failed(failure)) => return Ok(Err(NoPlan::failed(failure))),
                 Ok(done) => return Ok(Ok(done)),
             }
@@ -223,6 +234,7 @@ impl Subject<'_> {
     fn record_once(
         &self,
         seed: u64,
+        warm_up: bool,
         host: &Host,
         arbiter: &DeviceArbiter,
     ) -> Result<Result<(PlanOf, f64), Unrecorded>, JudgeError> {
@@ -236,6 +248,7 @@ impl Subject<'_> {
                 inputs,
                 kernels: &kernels,
                 device: &self.tools.answers,
+                warm_up,
                 seed: seed + number,
             };
             record(host, &given, self.patience, arbiter)
@@ -276,6 +289,16 @@ impl Subject<'_> {
         };
         let merged = merge(both.map(|recorded| &recorded.recording), &sources)?;
         Ok(PlanOf { plan: merged.plan, constants: merged.constants, needs: merged.needs })
+    }
+}
+
+/// Whether only the first call may be why: it makes tables with torch, or launches other work than the later
+/// ones.
+fn may_be_of_first_call(why: &NotRecordable) -> bool {
+    match why {
+        NotRecordable::SecondCallDiffers { .. } => true,
+        NotRecordable::Refused(reason) => reason.starts_with(OPERATOR),
+        _ => false,
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) struct Roles<'a> {
     sources: &'a Sources<'a>,
     weights: BTreeMap<u32, u32>,
     init: BTreeMap<u32, u32>,
+    zeroed: BTreeSet<u32>,
     pub(super) inputs: Inputs,
     /// Constants so far, and their contents.
     pub(super) constants: Vec<(Constant, Vec<u8>)>,
@@ -65,6 +66,9 @@ impl<'a> Roles<'a> {
         }
         let given: Vec<u64> = sources.init.iter().map(|content| content.bytes).collect();
         let init = tensors(blocks, [&one.init, &other.init], &given, Phase::Init)?;
+        NotRecordable::beyond("zeroed tensors", one.zeroed.len() as u64, MAX_TENSORS as u64)?;
+        let pairs = one.zeroed.iter().zip(&other.zeroed);
+        let zeroed = pairs.filter_map(|(a, b)| Some(blocks.resolve([*a, *b])?.block)).collect();
         let [first, second] = &one.inputs;
         let [other_first, other_second] = &other.inputs;
         let inputs = [
@@ -81,6 +85,7 @@ impl<'a> Roles<'a> {
             sources,
             weights,
             init,
+            zeroed,
             inputs,
             constants: Vec::new(),
             constant_bytes: 0,
@@ -110,6 +115,10 @@ impl<'a> Roles<'a> {
                 whole(Role::Call { born: block.born, freed })
             }
             Phase::Init | Phase::Prepare if block.open => self.written_by_host(number, block.bytes),
+            // An empty fill is none.
+            Phase::Prepare if block.bytes > 0 && self.zeroed.contains(&number) => {
+                Ok(Part { block: Block { bytes: block.bytes, role: Role::Kept }, zeroed: true })
+            }
             Phase::Init | Phase::Prepare | Phase::First => whole(Role::Kept),
         }
     }

@@ -181,6 +181,7 @@ impl World {
                 tensors: self.outputs.iter().map(output).collect(),
             },
             joined: self.joined.clone(),
+            zeroed: Vec::new(),
             blocks: blocks.clone(),
         }
     }

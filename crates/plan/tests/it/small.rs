@@ -160,6 +160,7 @@ pub(crate) fn world() -> World {
             ])))),
         ],
         joined: Vec::new(),
+        zeroed: Vec::new(),
         outputs: vec![output(RESULT)],
     }
 }

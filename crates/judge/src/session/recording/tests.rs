@@ -170,6 +170,25 @@ fn float(bytes: &[u8]) -> f32 {
 }
 
 #[test]
+fn work_of_the_first_call_alone_is_prepared() {
+    let lazy = MODEL.replace(
+        "        return y",
+        "        if not hasattr(self, 'sum'):
+            self.sum = torch.empty_like(x)
+            cuda_extension.add_rows(x, self.w, self.t, self.sum, 8)
+        return y",
+    );
+    let PlanOf { plan, .. } = recorded(KERNEL, &lazy).unwrap();
+    // Its input is zeros, which are filled first.
+    let ops: Vec<&Op> = plan.prepare.iter().map(|node| &node.op).collect();
+    assert!(matches!(ops[..], [Op::Fill(_), Op::Launch(_), Op::Launch(_)]), "{ops:?}");
+    assert_eq!(plan.forward.len(), 1);
+    let always = lazy.replace("not hasattr(self, 'sum')", "True");
+    let PlanOf { plan, .. } = recorded(KERNEL, &always).unwrap();
+    assert_eq!((plan.prepare.len(), plan.forward.len()), (0, 2));
+}
+
+#[test]
 fn what_cannot_be_recorded_is_named() {
     let asks = MODEL.replace("        return y", "        return y if x.sum() > 0 else x");
     let told = recorded(KERNEL, &asks).map(|_| ()).unwrap_err().reason;
