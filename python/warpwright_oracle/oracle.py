@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from . import precision, ties
+from . import described, precision, ties
 from .arena import Arena, Memory
 from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
@@ -130,6 +130,19 @@ class Oracle:
     def graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """The operator graph of the loaded module, if shapes determine it."""
         return {"graph": graph(self.source, self.mode, request["seed"])}
+
+    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes the model of one variant, for a recorder, without a call of the reference. Returns
+        the sizes of what a recorder is given."""
+        variant, seed = request["variant"], request["seed"]
+        model = self.models[variant] = self.reference.make(seed)
+        if variant == "other":
+            perturb(model, seed + 1)
+        return {
+            "init": described.value(self.reference.init),
+            "inputs": described.inputs(self.reference, self.source, request["seeds"]),
+            "state": [place(t, None) for t in model.state_dict().values()],
+        }
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Makes the models. Returns the forms of inputs and outputs, and further properties of the
@@ -606,6 +619,7 @@ def main() -> None:
     turns = ProcessReuse(lambda: Oracle(given.device, given.library, channel), channel)
     names = [
         "load",
+        "describe",
         "open",
         "adopt",
         "init",

@@ -50,6 +50,7 @@ pub use process::forks::HowStarted;
 pub use process::worker_reuse::Sharing;
 pub use session::TaskSession;
 pub use session::pool::SessionPool;
+pub use session::recording::trial::{RecordingTrial, RecordingTrials};
 pub use session::self_calibration::Effort;
 pub use session::single_flight::{Claim, Claimed, SingleFlight};
 pub use timing::baseline::Baseline;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::shard::Shard;
 use super::{Common, StageArg};
 use crate::bench::Form;
 use crate::bench::serving::Transport;
@@ -24,6 +25,7 @@ impl BenchArgs {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.what {
             BenchWhat::Judge(args) => args.common.json,
+            BenchWhat::Record(args) => args.common.json,
             BenchWhat::Serve(args) => args.common.json,
         }
     }
@@ -40,12 +42,49 @@ pub(crate) enum BenchWhat {
     /// A cold-start run does the same work without a judge, in a new process: it builds an extension with
     /// torch's headers, compares five calls, compiles the reference, and times all three.
     Judge(BenchJudge),
+    /// Measure how many candidates can be recorded as launch plans, and why the others cannot.
+    ///
+    /// Builds candidates for an H200 and records them as the judge does for the device tier. Needs a CUDA
+    /// compiler and no GPU: nothing is launched, compared or timed.
+    Record(BenchRecord),
     /// Measure the throughput of the judge over HTTP and NATS, relative to calls in this process.
     ///
     /// The same judge with the same number of threads serves each transport in turn. Clients send new
     /// candidates without a pause. With several devices, HTTP is also measured with the first device
     /// alone.
     Serve(BenchServe),
+}
+
+/// `bench record`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright bench record suites/starter
+  warpwright bench record KernelBench/KernelBench --levels 1,2 --shard 1/4 --out rows.jsonl
+  warpwright bench record --candidates workspaces --out rows.jsonl")]
+pub(crate) struct BenchRecord {
+    /// Suites whose tasks the built-in policy writes candidates for.
+    #[arg(value_name = "SUITE", required_unless_present = "candidates")]
+    pub(crate) suite: Vec<PathBuf>,
+    /// Folder of candidates instead: one workspace each, with model.py (the reference) and model_new.py.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "levels"])]
+    pub(crate) candidates: Option<PathBuf>,
+    /// Levels of the suite; by default all.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) levels: Vec<u8>,
+    /// Every Nth candidate from the Kth on, as K/N.
+    #[arg(long, value_name = "K/N", value_parser = super::shard::parse)]
+    pub(crate) shard: Option<Shard>,
+    /// Candidates to build and record at a time. Each takes two cores.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) jobs: u32,
+    /// Append each result to this file, as a line of JSON. Candidates that are in it are not repeated.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Options of every command that judges.
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// `bench serve`.

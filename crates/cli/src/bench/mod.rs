@@ -11,6 +11,7 @@
 
 mod cold;
 mod latency;
+pub(crate) mod recording;
 pub(crate) mod serving;
 mod subjects;
 mod sustained;

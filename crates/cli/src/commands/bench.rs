@@ -1,11 +1,11 @@
-//! `warpwright bench judge` and `bench serve`.
+//! `warpwright bench judge`, `bench record` and `bench serve`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::args::bench::{BenchArgs, BenchJudge, BenchServe, BenchWhat};
+use crate::args::bench::{BenchArgs, BenchJudge, BenchRecord, BenchServe, BenchWhat};
 use crate::bench::serving::{self, ServingPlan};
-use crate::bench::{self, Plan};
+use crate::bench::{self, Plan, recording};
 use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -13,6 +13,7 @@ use crate::printer::Printer;
 pub(crate) fn run(args: &BenchArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.what {
         BenchWhat::Judge(args) => judge(args, printer),
+        BenchWhat::Record(args) => record(args, printer),
         BenchWhat::Serve(args) => serve(args, printer),
     }
 }
@@ -36,6 +37,13 @@ fn judge(args: &BenchJudge, printer: Printer) -> Result<u8, Failure> {
     args.out.as_ref().map(fs_err::File::create).transpose().map_err(unwritten)?;
     let report = bench::run(&plan, &args.common, printer, keep)?;
     printer.data(&bench::render(&report));
+    printer.object(&report);
+    Ok(exit::OK)
+}
+
+fn record(args: &BenchRecord, printer: Printer) -> Result<u8, Failure> {
+    let report = recording::run(args, printer)?;
+    printer.data(&recording::render(&report));
     printer.object(&report);
     Ok(exit::OK)
 }

@@ -24,6 +24,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "constants.py",
     "dispatch.py",
     "distance.py",
+    "described.py",
     "device_sampling.py",
     "examiner.py",
     "extension.py",

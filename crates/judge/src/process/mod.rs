@@ -5,6 +5,7 @@ pub(crate) mod arena_allocator;
 pub(crate) mod baseline;
 pub(crate) mod candidate;
 pub(crate) mod channel;
+pub(crate) mod described;
 pub(crate) mod embedded;
 pub(crate) mod exchange;
 pub(crate) mod failure;

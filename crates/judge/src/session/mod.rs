@@ -44,7 +44,7 @@ mod memory_pressure;
 mod opening;
 pub(crate) mod pool;
 mod queue;
-mod recording;
+pub(crate) mod recording;
 pub(crate) mod self_calibration;
 pub(crate) mod single_flight;
 mod stages;

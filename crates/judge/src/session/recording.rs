@@ -1,5 +1,7 @@
 //! Records candidates: their launches become plans, or the judge learns why they cannot.
 
+pub(crate) mod trial;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
