@@ -264,12 +264,12 @@ extern "C" void add(const float* x, const float* w, float* y, cudaStream_t s) {
         assert_eq!(trial(MODEL, KERNEL), recorded);
         let torch = trial(&MODEL.replace("return y", "return torch.relu(y)"), KERNEL);
         let RecordingTrial::Refused { reason, forbidden: true } = torch else {
-            panic!("{torch:?}")
+            panic!("it is recorded")
         };
         assert_eq!(reason, "torch operator relu");
         let broken = trial(MODEL, &KERNEL.replace("float* y", "flot* y"));
-        assert!(matches!(broken, RecordingTrial::NotBuilt(_)), "{broken:?}");
+        assert!(matches!(broken, RecordingTrial::NotBuilt(_)));
         let raises = trial(&MODEL.replace("return y", "raise ValueError('no')"), KERNEL);
-        assert!(matches!(raises, RecordingTrial::Failed(_)), "{raises:?}");
+        assert!(matches!(raises, RecordingTrial::Failed(_)));
     }
 }
