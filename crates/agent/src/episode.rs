@@ -260,6 +260,7 @@ impl Running<'_> {
             // It had ended; only the final measurement is missing.
             return Err(Leave::End(outcome));
         }
+        self.check_limits()?;
         match policy.resume(&self.parts.briefing, &past) {
             Ok(message) => Ok(message),
             Err(ResumeError::Policy(error)) => Err(self.silent(&error)),
@@ -333,6 +334,12 @@ impl Running<'_> {
             self.append(&Event::Progress { episode: Some(episode), text })?;
             match self.parts.judge.measure_afresh(candidate) {
                 Ok(verdict) => {
+                    // With the run, where it outlasts the judge's cache.
+                    if let Some(file) =
+                        verdict.plan.and_then(|plan| self.parts.judge.plan_file(plan))
+                    {
+                        self.parts.record.put_blob(&file)?;
+                    }
                     let judged = Judged { verdict: verdict.clone(), candidate: candidate.clone() };
                     self.verdict(None, judged)?;
                     final_verdict = Some(verdict);

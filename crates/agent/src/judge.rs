@@ -1,6 +1,7 @@
 //! The agent's interface to the judge.
 
 use thiserror::Error;
+use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
@@ -21,6 +22,16 @@ pub trait Judge: Send + Sync {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<Findings, JudgeUnavailable>;
+
+    /// The file of a verdict's launch plan, if the judge has it.
+    fn plan_file(&self, _hash: BlobHash) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Whether a verdict does not count any more; see [`VoidTurns`](warpwright_record::void::VoidTurns).
+    fn is_void(&self, _verdict: &Verdict) -> bool {
+        false
+    }
 
     /// Facts about the device.
     fn device(&self) -> DeviceFacts;

@@ -58,6 +58,8 @@ impl Judge for ScriptedJudge {
         Ok(Verdict {
             version: VERDICT_VERSION,
             tier: Tier::Host,
+            plan: None,
+            replayer: None,
             task: "scripted".to_owned(),
             candidate: candidate.hash().to_owned(),
             device: "cpu".to_owned(),

@@ -75,6 +75,14 @@ pub enum JudgeError {
         /// The cure.
         hint: String,
     },
+    /// A stored launch plan is not for this judge. A usage error.
+    #[error("failed to replay the launch plan: {reason}")]
+    NotReplayable {
+        /// What does not fit.
+        reason: String,
+        /// The cure.
+        hint: String,
+    },
     /// The GPU disappeared or no longer works for this process. An infrastructure error: the process
     /// must be restarted before it can judge on this GPU again.
     #[error("failed to use {device}: the driver lost the GPU ({reason})")]
@@ -101,7 +109,7 @@ impl JudgeError {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
             Self::Memory { .. } => Some(SMALLER),
             Self::Degenerate { .. } => Some(LINT),
-            Self::Unfit { hint, .. } => Some(hint),
+            Self::Unfit { hint, .. } | Self::NotReplayable { hint, .. } => Some(hint),
             Self::DeviceLost { .. } => Some(LOST),
             Self::Infrastructure { .. } => None,
         }
@@ -124,6 +132,10 @@ impl JudgeError {
     /// The error for something that this machine or its configuration lacks.
     pub(crate) fn lacks(message: &str, hint: &str) -> Self {
         Self::Setup { message: message.to_owned(), hint: Some(hint.to_owned()), source: None }
+    }
+
+    pub(crate) fn not_replayable(reason: String, hint: impl Into<String>) -> Self {
+        Self::NotReplayable { reason, hint: hint.into() }
     }
 
     /// A process outside the judge killed one of its processes.

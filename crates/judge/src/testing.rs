@@ -37,6 +37,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         cache: workspace.join("target/test-cache"),
         tier: None,
         share_baselines: true,
+        repeat_rate: 0.0,
         window: None,
     })
     .unwrap()

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::blob::BlobHash;
 use crate::message::{Message, ToolResult};
 use crate::verdict::{Profile, Verdict};
+use crate::void::VoidTurns;
 
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -108,6 +109,11 @@ pub enum Event {
         /// The candidate's files, so that every judged candidate is archived.
         files: Vec<StoredFile>,
     },
+    /// Verdicts that were given before do not count any more.
+    VerdictsVoided {
+        /// Which.
+        voided: VoidTurns,
+    },
     /// A turn is over. The episode can be resumed from here.
     TurnFinished {
         /// The episode.
@@ -184,6 +190,7 @@ impl Event {
             Self::MessageSaid { .. } => "message_said",
             Self::ToolFinished { .. } => "tool_finished",
             Self::VerdictGiven { .. } => "verdict_given",
+            Self::VerdictsVoided { .. } => "verdicts_voided",
             Self::TurnFinished { .. } => "turn_finished",
             Self::EpisodeFinished { .. } => "episode_finished",
             Self::TaskRefused { .. } => "task_refused",
@@ -199,6 +206,7 @@ impl Event {
             Self::RunStarted { .. }
             | Self::RunResumed { .. }
             | Self::TaskRefused { .. }
+            | Self::VerdictsVoided { .. }
             | Self::RunFinished { .. } => None,
             Self::EpisodeStarted { episode, .. }
             | Self::EpisodeResumed { episode, .. }

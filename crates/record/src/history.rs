@@ -11,6 +11,7 @@ use crate::event::{
 use crate::message::{Message, ToolResult};
 use crate::reader::RunReader;
 use crate::verdict::{Stage, Verdict};
+use crate::void::VoidTurns;
 
 /// The recorded state of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +22,8 @@ pub struct History {
     pub notes: Vec<(Option<EpisodeId>, NoteLevel, String)>,
     /// Tasks that the judge refused, each with its last reason.
     pub refused: BTreeMap<String, Refusal>,
+    /// Verdicts that do not count: episodes have forgotten them.
+    pub voided: Vec<VoidTurns>,
     /// How the run ended; `None` while it is going on or after it was killed.
     pub outcome: Option<RunOutcome>,
     /// Times at which it was resumed.
@@ -141,6 +144,10 @@ impl History {
             Event::TaskRefused { task, message, hint, degenerate } => {
                 self.refused.insert(task, Refusal { message, hint, degenerate });
             }
+            Event::VerdictsVoided { voided } => {
+                self.episodes.values_mut().for_each(|episode| episode.void(&voided));
+                self.voided.push(voided);
+            }
             Event::Note { episode, level, text } => self.notes.push((episode, level, text)),
             Event::EpisodeStarted { episode, setup } => {
                 self.refused.remove(&setup.task);
@@ -215,6 +222,23 @@ impl Episode {
                 });
             }
             _ => {}
+        }
+    }
+
+    /// Forgets void verdicts. An episode that ended with one has not ended: its final candidate is measured again.
+    fn void(&mut self, voided: &VoidTurns) {
+        for turn in &mut self.turns {
+            turn.verdicts.retain(|given| !voided.covers(&given.verdict));
+        }
+        self.fresh.retain(|given| !voided.covers(&given.verdict));
+        let is_void =
+            |verdict: &Option<Verdict>| verdict.as_ref().is_some_and(|v| voided.covers(v));
+        let Some(end) = &mut self.end else { return };
+        if is_void(&end.final_verdict) {
+            self.end = None;
+        } else if is_void(&end.best_verdict) {
+            let left = self.turns.iter().flat_map(|turn| &turn.verdicts);
+            end.best_verdict = best(left.map(|given| &given.verdict)).cloned();
         }
     }
 

@@ -62,4 +62,5 @@ pub mod run;
 pub mod schema;
 pub mod tokens;
 pub mod verdict;
+pub mod void;
 pub mod writer;

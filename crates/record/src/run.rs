@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version of the run folder's format. Raised when an event is added or a meaning changes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Version of the program that is running.
 pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");

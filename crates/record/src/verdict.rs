@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::baselines::{BASELINES, Speedup, Times};
+use crate::blob::BlobHash;
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
 use crate::inputs::InputFamily;
@@ -116,6 +117,15 @@ impl FromStr for Tier {
     }
 }
 
+/// A candidate's turn in a replayer. A repeat that disagrees voids a range of turns (`void.rs`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayerTurn {
+    /// Random name of the replayer's process; no two have the same.
+    pub id: String,
+    /// Number of the candidate among those that it served, from 1.
+    pub turn: u32,
+}
+
 /// How far judging went.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -144,6 +154,12 @@ pub struct Verdict {
     /// Where candidate host code ran while it was judged.
     #[serde(default)]
     pub tier: Tier,
+    /// The launch plan that was judged, in the device tier: BLAKE3 of its file, which `warpwright replay` reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<BlobHash>,
+    /// The replayer that launched it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayer: Option<ReplayerTurn>,
     /// Policy of precision and comparison.
     pub profile: Profile,
     /// How far judging was asked to go.
@@ -516,4 +532,12 @@ pub struct PhaseSeconds {
     /// End its process and all that it left on the device, with the device held.
     #[serde(default)]
     pub end: f64,
+    /// Judge it again in a new GPU context, where this verdict was one of those that are repeated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeat: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }

@@ -32,6 +32,7 @@ use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
 use crate::pool_judge::{Refusal, nothing_to_earn};
 use crate::settings::Settings;
+use crate::voided::{ROUNDS, unmentioned};
 
 /// Sees what happens in a campaign, from any of its threads.
 pub trait CampaignObserver: Sync {
@@ -141,10 +142,10 @@ struct Campaign<'a> {
 }
 
 /// State that the workers share.
-struct Shared<'a> {
+struct Shared {
     tasks: Vec<Task>,
     policies: Policies,
-    history: &'a History,
+    history: Mutex<History>,
     plan: Mutex<VecDeque<Planned>>,
     /// Tasks that cannot be judged.
     refused: Mutex<HashSet<usize>>,
@@ -192,14 +193,21 @@ impl Campaign<'_> {
                 &EngineHost::beside(&self.hosts[..1], None),
                 &self.hosts[0].judge.config().cache,
             )?,
-            history,
+            history: Mutex::new(history.clone()),
             plan: Mutex::new(plan),
             refused: Mutex::default(),
             degenerate: Mutex::default(),
             lost: Mutex::default(),
             fatal: Mutex::new(None),
         };
-        let done = self.workers(&shared);
+        let mut done = self.workers(&shared);
+        for _ in 0..ROUNDS {
+            let stopped = self.caller.stop.load(Ordering::SeqCst);
+            if stopped || done.is_err() || lock(&shared.fatal).is_some() || !self.void(&shared)? {
+                break;
+            }
+            done = self.workers(&shared);
+        }
         self.caller.observer.finished();
         let fatal = lock(&shared.fatal).take();
         let failed = done.err().or(fatal).or_else(|| self.left_over(&shared));
@@ -222,8 +230,39 @@ impl Campaign<'_> {
         Ok(())
     }
 
+    /// Records which verdicts of the run have become void, and plans the episodes that ended with one: their final
+    /// candidates are measured again. False if there are none.
+    fn void(&self, shared: &Shared) -> Result<bool, RolloutError> {
+        let reader = RunReader::open(&self.dir)?;
+        let history = History::read(&reader)?;
+        let all = self.hosts.iter().flat_map(|host| host.judge.voids());
+        let news = unmentioned(all, &history, None);
+        if news.is_empty() {
+            return Ok(false);
+        }
+        for voided in news {
+            let (replayer, reason) = (&voided.replayer, &voided.reason);
+            let text = format!(
+                "verdicts {} to {} of replayer {replayer} are void: {reason}; their candidates are measured again",
+                voided.after + 1,
+                voided.through
+            );
+            self.append(&Event::VerdictsVoided { voided })?;
+            self.append(&Event::Note { episode: None, level: NoteLevel::Warning, text })?;
+        }
+        let history = History::read(&reader)?;
+        let open = |planned: &Planned| {
+            history.episodes.get(&planned.id).is_some_and(|episode| episode.end.is_none())
+        };
+        let again: VecDeque<Planned> = plan(self.settings).into_iter().filter(open).collect();
+        let some = !again.is_empty();
+        *lock(&shared.plan) = again;
+        *lock(&shared.history) = history;
+        Ok(some)
+    }
+
     /// A failure if episodes of a lost GPU are left and no worker can take them.
-    fn left_over(&self, shared: &Shared<'_>) -> Option<RolloutError> {
+    fn left_over(&self, shared: &Shared) -> Option<RolloutError> {
         let left = lock(&shared.plan).len();
         if left == 0 || self.caller.stop.load(Ordering::SeqCst) {
             return None;
@@ -245,7 +284,7 @@ impl Campaign<'_> {
         }))
     }
 
-    fn workers(&self, shared: &Shared<'_>) -> Result<(), RolloutError> {
+    fn workers(&self, shared: &Shared) -> Result<(), RolloutError> {
         let pools: Vec<_> = self.hosts.iter().map(|b| SessionPool::new(&b.judge)).collect();
         let devices = self
             .hosts
@@ -286,10 +325,10 @@ impl Campaign<'_> {
         self.append(&Event::Note { episode: None, level: NoteLevel::Info, text })
     }
 
-    fn worker(&self, shared: &Shared<'_>, device: &DeviceContext<'_>) -> Result<(), RolloutError> {
+    fn worker(&self, shared: &Shared, device: &DeviceContext<'_>) -> Result<(), RolloutError> {
         while !self.caller.stop.load(Ordering::SeqCst) {
             let Some(planned) = lock(&shared.plan).pop_front() else { break };
-            let Some(start) = self.start(shared.history, planned.id)? else { continue };
+            let Some(start) = self.start(&lock(&shared.history), planned.id)? else { continue };
             if let Next::Elsewhere(failure) = self.episode(shared, device, planned, start)? {
                 return self.retire(shared, device, planned, failure);
             }
@@ -301,7 +340,7 @@ impl Campaign<'_> {
     /// one.
     fn retire(
         &self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         device: &DeviceContext<'_>,
         planned: Planned,
         failure: RolloutError,
@@ -323,7 +362,7 @@ impl Campaign<'_> {
 
     fn episode(
         &self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         device: &DeviceContext<'_>,
         planned: Planned,
         start: Start,
@@ -384,7 +423,7 @@ impl Campaign<'_> {
     /// Warns once that no reward can be earned on a task.
     fn warn(
         &self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         task: usize,
         reasons: &[Objection],
     ) -> Result<(), RolloutError> {
@@ -401,7 +440,7 @@ impl Campaign<'_> {
     /// Records once that a task cannot be judged.
     fn refuse(
         &self,
-        shared: &Shared<'_>,
+        shared: &Shared,
         planned: Planned,
         refusal: Refusal,
     ) -> Result<(), RolloutError> {

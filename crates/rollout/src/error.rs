@@ -174,6 +174,7 @@ fn kind_of_judge(error: &JudgeError) -> ErrorKind {
     match error {
         JudgeError::Reference { .. }
         | JudgeError::Degenerate { .. }
+        | JudgeError::NotReplayable { .. }
         | JudgeError::Memory { .. } => ErrorKind::Usage,
         JudgeError::Setup { .. }
         | JudgeError::Infrastructure { .. }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_jail::{Jail, Requirement};
-use warpwright_judge::{BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge};
+use warpwright_judge::{
+    BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge, REPEAT_RATE,
+};
 use warpwright_record::verdict::{Profile, Tier};
 
 use crate::device_choice::DeviceChoice;
@@ -118,6 +120,7 @@ impl Means {
             isolation: self.isolation,
             python: self.python.clone(),
             cache: self.cache.clone(),
+            repeat_rate: REPEAT_RATE,
             window: options.window_ms.map(|ms| Duration::from_millis(ms.into())),
         }
     }

@@ -36,6 +36,7 @@ pub mod shipped;
 pub mod synthesis;
 pub mod tasks;
 pub mod verdict_cache;
+mod voided;
 
 use std::sync::Arc;
 

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use warpwright_judge::{JudgeError, Objection, SessionPool};
+use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::void::VoidTurns;
 use warpwright_task::Task;
 
 use crate::error::chain;
@@ -38,6 +40,11 @@ pub trait DeviceJudge: Send + Sync {
 
     /// Why no reward can be earned on an open task.
     fn degenerate(&self, task: &Task) -> Vec<Objection>;
+
+    /// Verdicts of this machine that do not count any more.
+    fn voids(&self) -> Vec<VoidTurns> {
+        Vec::new()
+    }
 }
 
 /// The judge of one task, for the agent.
@@ -78,6 +85,10 @@ impl DeviceJudge for PooledDevice<'_> {
 
     fn degenerate(&self, task: &Task) -> Vec<Objection> {
         self.pool.degenerate(task)
+    }
+
+    fn voids(&self) -> Vec<VoidTurns> {
+        self.pool.judge().voids()
     }
 }
 
@@ -186,6 +197,15 @@ impl Judge for PoolJudge<'_, '_> {
     ) -> Result<Findings, JudgeUnavailable> {
         self.patiently(|| self.pool.inspect(self.task, candidate, inspection))
             .map_err(|error| self.unavailable(&error))
+    }
+
+    fn plan_file(&self, hash: BlobHash) -> Option<Vec<u8>> {
+        // Without it the verdict counts all the same.
+        self.pool.judge().plan_file(hash).ok().flatten()
+    }
+
+    fn is_void(&self, verdict: &Verdict) -> bool {
+        self.pool.judge().is_void(verdict)
     }
 
     fn device(&self) -> DeviceFacts {

@@ -21,6 +21,7 @@ use crate::device_context::DeviceContext;
 use crate::episode::EpisodeBuilder;
 use crate::error::RolloutError;
 use crate::verdict_cache::{CachingJudge, Verdicts};
+use crate::voided::{ROUNDS, unmentioned};
 
 /// Concurrent episodes on all devices: while some are judged, others sample. More if the episodes
 /// of as many tasks as the devices keep open are more.
@@ -61,6 +62,8 @@ pub struct RolloutWorkers<'a, 'f> {
     policy: &'static str,
     make: Make<'a>,
     record: RunWriter,
+    /// When the record was opened.
+    since: jiff::Timestamp,
     folder: PathBuf,
     /// The recorded episodes that a batch still needs.
     history: Mutex<History>,
@@ -98,6 +101,7 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
             policy,
             make,
             record,
+            since: jiff::Timestamp::now(),
             folder: folder.to_owned(),
             history: Mutex::new(history),
             ended: Box::new(|| {}),
@@ -235,6 +239,41 @@ impl RolloutWorkers<'_, '_> {
         plays: &[Play],
         room: &(dyn Fn() + Sync),
     ) -> Result<Vec<Episode>, RolloutError> {
+        self.play_all(plays, room)?;
+        for _ in 0..ROUNDS {
+            let again = self.void(plays)?;
+            if again.is_empty() {
+                break;
+            }
+            self.play_all(&again, &|| {})?;
+        }
+        let mut history = lock(&self.history);
+        let taken =
+            plays.iter().filter_map(|play| history.episodes.remove(&EpisodeId(play.number)));
+        Ok(taken.collect())
+    }
+
+    /// Records which verdicts have become void. Returns the plays that ended with one: they are to be measured
+    /// again before anything is learnt from them.
+    fn void(&self, plays: &[Play]) -> Result<Vec<Play>, RolloutError> {
+        let all: Vec<_> =
+            self.config.devices.iter().flat_map(|device| device.judge.voids()).collect();
+        let news = unmentioned(all, &lock(&self.history), Some(self.since));
+        for voided in news {
+            let event = Event::VerdictsVoided { voided };
+            self.record.append(&event)?;
+            self.note(&event);
+        }
+        let history = lock(&self.history);
+        let open = |play: &&Play| {
+            let episode = history.episodes.get(&EpisodeId(play.number));
+            episode.is_some_and(|episode| episode.end.is_none())
+        };
+        Ok(plays.iter().filter(open).copied().collect())
+    }
+
+    /// Plays episodes, on all devices.
+    fn play_all(&self, plays: &[Play], room: &(dyn Fn() + Sync)) -> Result<(), RolloutError> {
         let left = AtomicUsize::new(plays.len());
         let ended = || {
             // Half of the batch is over: the rest leaves workers idle.
@@ -271,10 +310,7 @@ impl RolloutWorkers<'_, '_> {
         if self.stops() {
             return Err(RolloutError::Interrupted);
         }
-        let mut history = lock(&self.history);
-        let taken =
-            plays.iter().filter_map(|play| history.episodes.remove(&EpisodeId(play.number)));
-        Ok(taken.collect())
+        Ok(())
     }
 }
 

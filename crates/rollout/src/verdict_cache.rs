@@ -85,11 +85,12 @@ impl Verdicts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cached verdict if there are enough of them, else a new one.
+    /// A cached verdict if there are enough of them, else a new one. Void ones are forgotten.
     pub(crate) fn take(
         &self,
         key: &str,
         seed: u64,
+        is_void: impl Fn(&Verdict) -> bool,
         measure: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
     ) -> Result<Verdict, JudgeUnavailable> {
         if self.most == 0 {
@@ -97,7 +98,7 @@ impl Verdicts {
         }
         // Others with the same key wait: the running measurement may answer them.
         let key = key.to_owned();
-        match self.flights.claim(&key, || self.cached(&key, seed)) {
+        match self.flights.claim(&key, || self.cached(&key, seed, &is_void)) {
             Claimed::Known(verdict) => Ok(verdict),
             Claimed::Work(_claim) => {
                 let verdict = self.timed(measure)?;
@@ -113,8 +114,11 @@ impl Verdicts {
     }
 
     /// One of the cached verdicts, if there are enough of them.
-    fn cached(&self, key: &str, seed: u64) -> Option<Verdict> {
+    fn cached(&self, key: &str, seed: u64, is_void: &dyn Fn(&Verdict) -> bool) -> Option<Verdict> {
         let mut state = self.lock();
+        if let Some(kept) = state.kept.get_mut(key) {
+            kept.retain(|verdict| !is_void(verdict));
+        }
         let kept = state.kept.get(key).filter(|kept| kept.len() >= self.most)?;
         let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
         verdict.caveats.push(format!(
@@ -177,7 +181,8 @@ impl Judge for CachingJudge<'_> {
 
     fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
         let key = format!("{}/{}", self.about, candidate.hash());
-        self.verdicts.take(&key, self.seed, || self.judge.measure_afresh(candidate))
+        let is_void = |verdict: &Verdict| self.judge.is_void(verdict);
+        self.verdicts.take(&key, self.seed, is_void, || self.judge.measure_afresh(candidate))
     }
 
     fn inspect(
@@ -186,6 +191,14 @@ impl Judge for CachingJudge<'_> {
         inspection: &Inspection,
     ) -> Result<Findings, JudgeUnavailable> {
         self.judge.inspect(candidate, inspection)
+    }
+
+    fn plan_file(&self, hash: BlobHash) -> Option<Vec<u8>> {
+        self.judge.plan_file(hash)
+    }
+
+    fn is_void(&self, verdict: &Verdict) -> bool {
+        self.judge.is_void(verdict)
     }
 
     fn device(&self) -> DeviceFacts {

@@ -1,8 +1,9 @@
 //! What is found out about one candidate.
 
+use warpwright_record::blob::BlobHash;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::verdict::{
-    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, Speedup, Tier, Times,
+    Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, ReplayerTurn, Speedup, Tier, Times,
 };
 
 use crate::check::verify::Looked;
@@ -14,6 +15,8 @@ pub(crate) struct Findings {
     pub(crate) failure: Option<Failure>,
     pub(crate) integrity: Vec<IntegrityFinding>,
     pub(crate) tier: Tier,
+    pub(crate) plan: Option<BlobHash>,
+    pub(crate) replayer: Option<ReplayerTurn>,
     pub(crate) provenance: Option<Provenance>,
     pub(crate) times: Times,
     pub(crate) speedup: Speedup,

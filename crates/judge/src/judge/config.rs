@@ -20,6 +20,10 @@ pub enum BaselineSet {
     All,
 }
 
+/// Part of the verdicts of the device tier that are made again in a new GPU context. A disagreement voids the
+/// verdicts of the replayer since its last agreement.
+pub const REPEAT_RATE: f64 = 0.01;
+
 /// Configuration of a judge.
 #[derive(Clone, Debug)]
 pub struct JudgeConfig {
@@ -46,6 +50,9 @@ pub struct JudgeConfig {
     /// Whether candidates of a task that are timed in the same half minute share most of its baselines' windows. In
     /// the device tier only.
     pub share_baselines: bool,
+    /// How many verdicts of the device tier are made again in a new GPU context, as a part of 1: usually
+    /// [`REPEAT_RATE`].
+    pub repeat_rate: f64,
     /// Length of a timed window; `None` for the device's default. Only for measuring the accuracy of
     /// shorter windows.
     pub window: Option<Duration>,

@@ -8,6 +8,7 @@ use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 
 use super::config::{BaselineSet, JudgeConfig};
+use super::voids::Voids;
 use crate::device::arena::{Arena, ArenaError};
 use crate::device::backend::DeviceBackend;
 use crate::device::cores;
@@ -15,6 +16,7 @@ use crate::device::device_arbiter::DeviceArbiter;
 use crate::device::health::{Cores, Health, Watch};
 use crate::error::JudgeError;
 use crate::process::host::Workers;
+use crate::process::plan_store::PlanStore;
 use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::Quickest;
 use crate::timing::calibrate::{self, Calibration};
@@ -28,6 +30,10 @@ pub(crate) struct Machine {
     pub(crate) cores: Vec<usize>,
     /// Tells whether the machine is fit to be timed on.
     pub(crate) health: Health,
+    /// Launch plans of verdicts.
+    pub(crate) plans: PlanStore,
+    /// Verdicts that do not count any more.
+    pub(crate) voids: Voids,
     isolation: JailIsolation,
     /// Name and version of the compiler of kernels.
     pub(crate) compiler: String,
@@ -57,6 +63,8 @@ impl Machine {
             arbiter,
             cores,
             health,
+            plans: PlanStore::of(&config.cache),
+            voids: Voids::of(&config.cache),
             isolation,
             compiler: compiler.unwrap_or_default(),
             lost: OnceLock::new(),

@@ -4,13 +4,16 @@
 mod config;
 pub(crate) mod machine;
 pub(crate) mod processes;
+pub(crate) mod voids;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use warpwright_build::{BuildError, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
-use warpwright_record::verdict::{Isolation, Tier};
+use warpwright_record::blob::BlobHash;
+use warpwright_record::verdict::{Isolation, Tier, Verdict};
+use warpwright_record::void::VoidTurns;
 use warpwright_task::Task;
 use warpwright_task::similarity::OpGraph;
 
@@ -29,7 +32,7 @@ use crate::process::{arena_allocator, embedded, recorder_library, replayer};
 use crate::session::{Begun, TaskSession};
 use crate::timing::calibrate::Calibration;
 
-pub use self::config::{BaselineSet, JudgeConfig};
+pub use self::config::{BaselineSet, JudgeConfig, REPEAT_RATE};
 
 /// A judge on this machine.
 pub struct LocalJudge {
@@ -120,6 +123,22 @@ impl LocalJudge {
     /// The isolation level for verdicts, with the enforced and the missing measures.
     pub fn isolation(&self) -> Isolation {
         self.machine.isolation()
+    }
+
+    /// Whether a verdict does not count any more: a repeat in a new GPU context disagreed with the replayer that
+    /// had given it.
+    pub fn is_void(&self, verdict: &Verdict) -> bool {
+        self.machine.voids.covers(verdict)
+    }
+
+    /// All void verdicts that the judges with this cache folder know of.
+    pub fn voids(&self) -> Vec<VoidTurns> {
+        self.machine.voids.all()
+    }
+
+    /// The file of a verdict's launch plan, if this cache folder has it.
+    pub fn plan_file(&self, hash: BlobHash) -> std::io::Result<Option<Vec<u8>>> {
+        self.machine.plans.get(hash)
     }
 
     /// Opens a session for one task, with all of the device's memory: loads the reference and checks that

@@ -13,6 +13,8 @@ pub(crate) mod forks;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
+pub(crate) mod plan_file;
+pub(crate) mod plan_store;
 mod plan_values;
 pub(crate) mod played;
 pub(crate) mod recorder;

@@ -170,6 +170,20 @@ impl GivenWeights {
         Ok(Self::seal(init, state, memory)?)
     }
 
+    /// BLAKE3 of all that a recorder reads of them.
+    pub(crate) fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |name: &str, content: &Content| {
+            for part in [name.as_bytes(), &content.bytes.to_le_bytes(), content.hash.as_bytes()] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+        };
+        self.init_content.iter().for_each(|content| add("", content));
+        self.weights_content.iter().for_each(|(name, content)| add(name, content));
+        hasher.finalize().to_hex().to_string()
+    }
+
     /// Arguments and weights that lie in a memory file.
     pub(crate) fn seal(init: Value, state: State, memory: HostArena) -> Result<Self, ArenaError> {
         let content = |place: &Place| content(&memory, place);

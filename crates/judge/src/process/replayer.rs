@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::Value as Json;
 use warpwright_jail::Outcome;
@@ -45,7 +46,21 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A replayer that waits for a plan.
 pub(crate) struct Replayer {
     worker: Worker,
+    /// No other replayer has this name, on any machine.
+    id: String,
     served: u32,
+    /// The last turn that a repeat has confirmed.
+    agreed: u32,
+}
+
+/// How a replayer stands when it is given a candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) id: String,
+    /// Number of this candidate among those that it serves, from 1.
+    pub(crate) turn: u32,
+    /// The last turn that a repeat has confirmed.
+    pub(crate) agreed: u32,
 }
 
 /// A candidate's plan for one set of weights, and the contents of its constants.
@@ -142,7 +157,23 @@ impl Replayer {
     ) -> Result<Self, JudgeError> {
         let grant = Grant { read: vec![cache], ..Grant::default() };
         let worker = Worker::spawn(host, Role::Replayer, Some(arena), &grant)?.up(arbiter)?;
-        Ok(Self { worker, served: 0 })
+        let id = format!("{:032x}", rand::rng().random::<u128>());
+        Ok(Self { worker, id, served: 0, agreed: 0 })
+    }
+
+    /// How it stands if it is given a candidate now.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { id: self.id.clone(), turn: self.served + 1, agreed: self.agreed }
+    }
+
+    /// A repeat has confirmed its last verdict.
+    pub(crate) fn agreed(&mut self) {
+        self.agreed = self.served;
+    }
+
+    /// Whether it has served nobody yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.served == 0
     }
 
     /// Whether it still works and may serve another candidate.

@@ -75,6 +75,26 @@ impl ReplayerPool {
         Ok(replayer)
     }
 
+    /// One that has served nobody: its context holds nothing of other candidates. The caller holds nothing of the
+    /// device.
+    pub(crate) fn take_fresh(&self, arena: &Arc<Arena>) -> Result<Replayer, JudgeError> {
+        let mut state = self.shared.lock();
+        let spare = state.ready.iter().position(Replayer::is_fresh);
+        let spare = spare.map(|at| state.ready.remove(at));
+        drop(state);
+        let spare = spare.and_then(|mut spare| spare.is_fit().then_some(spare));
+        let fresh = spare.map_or_else(|| self.shared.start(arena), Ok)?;
+        self.shared.lock().working += 1;
+        Ok(fresh)
+    }
+
+    /// Ends one that was taken, or learns that it has ended.
+    pub(crate) fn end(&self, replayer: Option<Replayer>) {
+        drop(replayer);
+        let mut state = self.shared.lock();
+        state.working = state.working.saturating_sub(1);
+    }
+
     /// Takes back one that has served a candidate, or learns that it has ended.
     pub(crate) fn give_back(&self, replayer: Option<Replayer>, arena: &Arc<Arena>) {
         let mut state = self.shared.lock();

@@ -33,13 +33,17 @@ impl<K, V> Default for Answers<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
     /// The answer to `question`: cached, computed by a concurrent caller, or computed by `work`. The second
     /// value is the age of an answer that this call did not compute. An error is returned to its caller
-    /// only and not cached: the next caller computes again.
+    /// only and not cached: the next caller computes again. So does an answer that does not hold any more.
     pub(crate) fn once<E>(
         &self,
         question: &K,
+        holds: impl Fn(&V) -> bool,
         work: impl FnOnce() -> Result<V, E>,
     ) -> Result<(V, Option<Duration>), E> {
-        let known = || self.kept().answers.get(question).cloned();
+        let known = || {
+            let known = self.kept().answers.get(question).cloned();
+            known.filter(|(answer, _)| holds(answer))
+        };
         match self.flights.claim(question, known) {
             Claimed::Known((answer, at)) => Ok((answer, Some(at.elapsed()))),
             Claimed::Work(_claim) => {
@@ -52,8 +56,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
 
     fn keep(&self, question: &K, answer: V) {
         let mut kept = self.kept();
-        kept.answers.insert(question.clone(), (answer, Instant::now()));
-        kept.order.push_back(question.clone());
+        if kept.answers.insert(question.clone(), (answer, Instant::now())).is_none() {
+            kept.order.push_back(question.clone());
+        }
         if kept.order.len() > KEPT
             && let Some(oldest) = kept.order.pop_front()
         {
@@ -78,13 +83,17 @@ mod tests {
         // All threads come to the first question before it is answered.
         let arrived = AtomicUsize::new(0);
         let ask = |question: usize| {
-            answers.once(&question, || {
-                worked.fetch_add(1, Ordering::SeqCst);
-                while arrived.load(Ordering::SeqCst) < 16 {
-                    std::thread::yield_now();
-                }
-                Ok::<_, ()>(question * 10)
-            })
+            answers.once(
+                &question,
+                |_| true,
+                || {
+                    worked.fetch_add(1, Ordering::SeqCst);
+                    while arrived.load(Ordering::SeqCst) < 16 {
+                        std::thread::yield_now();
+                    }
+                    Ok::<_, ()>(question * 10)
+                },
+            )
         };
         let ask_all = || {
             arrived.fetch_add(1, Ordering::SeqCst);
@@ -107,16 +116,20 @@ mod tests {
         let comes = AtomicUsize::new(0);
         let turn = |fails: bool| {
             comes.fetch_add(1, Ordering::SeqCst);
-            answers.once(&"question", || {
-                started.fetch_add(1, Ordering::SeqCst);
-                // Until the other caller comes, and most likely waits.
-                while comes.load(Ordering::SeqCst) < 2 {
-                    std::thread::yield_now();
-                }
-                std::thread::sleep(Duration::from_millis(50));
-                assert!(!fails, "it dies");
-                Err::<(), _>("it fails")
-            })
+            answers.once(
+                &"question",
+                |()| true,
+                || {
+                    started.fetch_add(1, Ordering::SeqCst);
+                    // Until the other caller comes, and most likely waits.
+                    while comes.load(Ordering::SeqCst) < 2 {
+                        std::thread::yield_now();
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                    assert!(!fails, "it dies");
+                    Err::<(), _>("it fails")
+                },
+            )
         };
         std::thread::scope(|scope| {
             let first = scope.spawn(|| turn(true));
@@ -127,18 +140,32 @@ mod tests {
             assert!(first.join().is_err());
             assert_eq!(second.join().unwrap(), Err("it fails"));
         });
-        assert_eq!(answers.once(&"question", || Ok::<_, ()>(())), Ok(((), None)));
-        assert!(matches!(answers.once(&"question", || Err(())), Ok(((), Some(_)))));
+        assert_eq!(answers.once(&"question", |()| true, || Ok::<_, ()>(())), Ok(((), None)));
+        assert!(matches!(answers.once(&"question", |()| true, || Err(())), Ok(((), Some(_)))));
+    }
+
+    #[test]
+    fn answer_that_no_longer_holds_is_replaced() {
+        let answers = Answers::default();
+        let ask = |holds: bool, new: i32| {
+            let (answer, ago) = answers.once(&"question", |_| holds, || Ok::<_, ()>(new)).unwrap();
+            (answer, ago.is_some())
+        };
+        assert_eq!(ask(true, 1), (1, false));
+        assert_eq!(ask(true, 2), (1, true));
+        assert_eq!(ask(false, 3), (3, false), "the first is void");
+        assert_eq!(ask(true, 4), (3, true));
+        assert_eq!(answers.kept().order.len(), 1);
     }
 
     #[test]
     fn the_oldest_answers_are_evicted() {
         let answers = Answers::default();
         for question in 0..=KEPT {
-            answers.once(&question, || Ok::<_, ()>(())).unwrap();
+            answers.once(&question, |()| true, || Ok::<_, ()>(())).unwrap();
         }
         assert_eq!(answers.kept().answers.len(), KEPT);
-        assert!(answers.once(&0, || Ok::<_, ()>(())).unwrap().1.is_none(), "forgotten");
-        assert!(answers.once(&KEPT, || Ok::<_, ()>(())).unwrap().1.is_some(), "kept");
+        assert!(answers.once(&0, |()| true, || Ok::<_, ()>(())).unwrap().1.is_none(), "forgotten");
+        assert!(answers.once(&KEPT, |()| true, || Ok::<_, ()>(())).unwrap().1.is_some(), "kept");
     }
 }

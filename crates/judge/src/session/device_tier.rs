@@ -11,11 +11,14 @@ use warpwright_jail::Outcome;
 use warpwright_plan::{LaunchPlan, Op};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::inputs::InputFamily;
-use warpwright_record::verdict::{AblationResult, IntegrityFinding, Provenance, Stage, Tier};
+use warpwright_record::verdict::{
+    AblationResult, IntegrityFinding, Provenance, ReplayerTurn, Stage, Tier,
+};
 
 use super::TaskSession;
 use super::ablation::{LIBRARIES_ONLY, decoy_kernels};
 use super::recording::{NoPlan, Plans};
+use super::repeat::Judged;
 use super::stages::Way;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
@@ -25,7 +28,7 @@ use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
 use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble, classify, finding};
-use crate::process::replayer::{Replay, Replayer, Unreplayable};
+use crate::process::replayer::{Replay, Replayer, Standing, Unreplayable};
 
 const SIGKILL: i32 = 9;
 /// Windows without kernels that are tried until one can be compared.
@@ -59,6 +62,7 @@ impl TaskSession<'_> {
         }
         found.tier = Tier::Device;
         found.seconds.record = recorded;
+        self.store(&plans, artifact, found);
         Ok(None)
     }
 
@@ -78,9 +82,31 @@ impl TaskSession<'_> {
         let arena = processes.runner_arena(machine, &self.task, (self.layout.len(), false))?;
         let replayer = pool.take(&arena)?;
         found.seconds.start = started.elapsed().as_secs_f64();
-        let (replayer, went) = self.replay(replayer, plans, (artifact, &arena), stage, found);
+        let (before, standing) = (found.clone(), replayer.standing());
+        let place = (artifact, &arena);
+        let (replayer, went) = self.judge_once(replayer, plans, place, stage, found);
+        if matches!(went, Ok(None)) && self.is_to_be_repeated() {
+            let by = Judged { standing, replayer };
+            return self.repeat((pool, by), plans, place, stage, (before, found));
+        }
         pool.give_back(replayer, &arena);
-        match went {
+        went
+    }
+
+    /// Judges plans in this replayer, which comes back if another candidate may have it. Says why they cannot be
+    /// judged, if they cannot.
+    pub(super) fn judge_once(
+        &mut self,
+        replayer: Replayer,
+        plans: &Plans,
+        place: (&Artifact, &Arc<Arena>),
+        stage: Stage,
+        found: &mut Findings,
+    ) -> (Option<Replayer>, Result<Option<NoPlan>, JudgeError>) {
+        let Standing { id, turn, .. } = replayer.standing();
+        found.replayer = Some(ReplayerTurn { id, turn });
+        let (replayer, went) = self.run_in_replayer(replayer, plans, place, stage, found);
+        let went = match went {
             Ok(why) => Ok(why),
             Err(Trouble::Judge(error)) => Err(error),
             Err(Trouble::Unplanned(why)) => Ok(Some(NoPlan::new(why))),
@@ -89,11 +115,12 @@ impl TaskSession<'_> {
                 found.failure = Some(classify(&stumble, None, ""));
                 Ok(None)
             }
-        }
+        };
+        (replayer, went)
     }
 
     /// Verifies and measures plans in a replayer, which comes back if another candidate may have it.
-    fn replay(
+    fn run_in_replayer(
         &mut self,
         replayer: Replayer,
         plans: &Plans,

@@ -45,9 +45,11 @@ mod opening;
 pub(crate) mod pool;
 mod queue;
 pub(crate) mod recording;
+pub(crate) mod repeat;
 pub(crate) mod self_calibration;
 pub(crate) mod single_flight;
 mod stages;
+mod stored;
 mod verdict;
 
 pub(crate) use begun::Begun;
@@ -163,7 +165,8 @@ impl<'j> TaskSession<'j> {
         }
         self.run_in_a_tier(candidate, artifact, stage, &mut found)?;
         let known = self.known();
-        Ok(verdict(self.machine, &self.task, &known, candidate, Some(artifact), (stage, found)))
+        let hash = candidate.hash();
+        Ok(verdict(self.machine, &self.task, &known, hash, Some(artifact), (stage, found)))
     }
 
     /// Compiles and stages the baselines unless that was done; what it took.

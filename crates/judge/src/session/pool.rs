@@ -190,8 +190,9 @@ impl<'j> SessionPool<'j> {
             return self.afresh(task, candidate, stage);
         }
         let question = (Key::of(task), candidate.hash().to_owned(), stage);
+        let holds = |verdict: &Verdict| !self.judge.is_void(verdict);
         let (mut verdict, ago) =
-            self.answers.once(&question, || self.afresh(task, candidate, stage))?;
+            self.answers.once(&question, holds, || self.afresh(task, candidate, stage))?;
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
             verdict.caveats.push(format!(

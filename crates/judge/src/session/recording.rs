@@ -38,6 +38,8 @@ const RETRIES: u32 = 2;
 
 /// A candidate as launch plans.
 pub(super) struct Plans {
+    /// BLAKE3 of the candidate's files.
+    pub(super) candidate: String,
     /// For each set of weights that is judged, by name.
     pub(super) of: Vec<(&'static str, Arc<PlanOf>)>,
     /// Structure of the inputs of both recordings, and the numbers among them.
@@ -145,11 +147,12 @@ impl TaskSession<'_> {
         }
         let of = vec![(played, Arc::new(first)), (rest, Arc::new(second))];
         let trees = inputs.map(|value| value.tree);
-        Ok(Ok(Plans { of, trees, prepare_ms }))
+        let candidate = candidate.hash().to_owned();
+        Ok(Ok(Plans { candidate, of, trees, prepare_ms }))
     }
 
     /// The weights of a variant, and the arguments of the constructor, on the host.
-    fn weights_to_record(
+    pub(super) fn weights_to_record(
         &mut self,
         variant: &'static str,
     ) -> Result<Arc<GivenWeights>, JudgeError> {

@@ -76,19 +76,19 @@ pub(crate) fn built(
             shared.machine,
             task,
             known,
-            candidate,
+            candidate.hash(),
             artifact.as_ref(),
             (stage, found),
         )),
     })
 }
 
-/// Builds the verdict from the findings.
+/// Builds the verdict from the findings. `candidate`: the hash of its files.
 pub(crate) fn verdict(
     machine: &Machine,
     task: &Task,
     known: &Known,
-    candidate: &Candidate,
+    candidate: &str,
     artifact: Option<&Artifact>,
     (stage, mut found): (Stage, Findings),
 ) -> Verdict {
@@ -118,8 +118,10 @@ pub(crate) fn verdict(
     Verdict {
         version: VERDICT_VERSION,
         tier: found.tier,
+        plan: found.plan,
+        replayer: found.replayer,
         task: task.name.clone(),
-        candidate: candidate.hash().to_owned(),
+        candidate: candidate.to_owned(),
         device: machine.config.device.to_string(),
         profile: machine.config.profile,
         stage,

@@ -151,6 +151,8 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
     Verdict {
         version: VERDICT_VERSION,
         tier: Tier::Host,
+        plan: None,
+        replayer: None,
         task: task.to_owned(),
         candidate: candidate.hash().to_owned(),
         device: device.to_owned(),
@@ -221,6 +223,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
             inputs: 0.25,
             windows: 0.5,
             end: 0.125,
+            repeat: 0.0,
         },
         fingerprint: fingerprint(device),
     }

@@ -15,6 +15,8 @@ fn verdict(number: u64) -> Verdict {
     Verdict {
         version: VERDICT_VERSION,
         tier: Tier::Host,
+        plan: None,
+        replayer: None,
         task: "task".to_owned(),
         candidate: String::new(),
         device: "cpu".to_owned(),
@@ -40,6 +42,11 @@ fn verdict(number: u64) -> Verdict {
     }
 }
 
+/// Nothing is void.
+fn valid(_: &Verdict) -> bool {
+    false
+}
+
 fn number(verdict: &Verdict) -> u64 {
     verdict.unavoidable_bytes
 }
@@ -60,17 +67,37 @@ fn enough_measurements_answer_from_the_cache() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 2).unwrap();
     for n in [1, 2] {
-        let new = verdicts.take("a", 7, || Ok(verdict(n))).unwrap();
+        let new = verdicts.take("a", 7, valid, || Ok(verdict(n))).unwrap();
         assert_eq!((number(&new), new.caveats.len()), (n, 0));
     }
     for (seed, wanted) in [(6, 1), (7, 2)] {
-        let again = verdicts.take("a", seed, || panic!("measured again")).unwrap();
+        let again = verdicts.take("a", seed, valid, || panic!("measured again")).unwrap();
         assert_eq!(number(&again), wanted, "the seed decides");
         assert!(again.caveats[0].contains("measured 2 times"), "{:?}", again.caveats);
         assert!(again.is_copy());
     }
-    assert_eq!(verdicts.take("b", 6, || Ok(verdict(3))).map(|v| number(&v)).unwrap(), 3);
+    assert_eq!(verdicts.take("b", 6, valid, || Ok(verdict(3))).map(|v| number(&v)).unwrap(), 3);
     assert_eq!(counts(&verdicts), (3, 2));
+}
+
+#[test]
+fn void_verdict_leaves_the_cache() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    verdicts.take("a", 0, valid, || Ok(verdict(1))).unwrap();
+    let first = |verdict: &Verdict| number(verdict) == 1;
+    let new = verdicts.take("a", 0, first, || Ok(verdict(2))).unwrap();
+    assert_eq!((number(&new), new.is_copy()), (2, false));
+    assert_eq!(
+        verdicts.take("a", 0, valid, || panic!("measured again")).map(|v| number(&v)).unwrap(),
+        2
+    );
+    // The file still has it; who reads it forgets it again.
+    let verdicts = Verdicts::open(&path, 2).unwrap();
+    assert_eq!(verdicts.lock().kept["a"].len(), 2);
+    verdicts.take("a", 0, first, || Ok(verdict(3))).unwrap();
+    let kept: Vec<u64> = verdicts.lock().kept["a"].iter().map(number).collect();
+    assert_eq!(kept, [2, 3]);
 }
 
 #[test]
@@ -78,7 +105,7 @@ fn zero_samples_measure_every_request() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 0).unwrap();
     for n in [1, 2, 3] {
-        let new = verdicts.take("a", 0, || Ok(verdict(n))).unwrap();
+        let new = verdicts.take("a", 0, valid, || Ok(verdict(n))).unwrap();
         assert_eq!(number(&new), n);
     }
     assert_eq!(fs::read(&path).unwrap(), b"");
@@ -89,7 +116,7 @@ fn truncated_cache_file_keeps_complete_lines() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     for (key, n) in [("a", 1), ("b", 2)] {
-        verdicts.take(key, 0, || Ok(verdict(n))).unwrap();
+        verdicts.take(key, 0, valid, || Ok(verdict(n))).unwrap();
     }
     drop(verdicts);
     let whole = fs::read(&path).unwrap();
@@ -101,10 +128,10 @@ fn truncated_cache_file_keeps_complete_lines() {
         // it.
         let kept = usize::from(cut >= first);
         assert_eq!(fs::read(&path).unwrap().len(), kept * first, "cut at {cut}");
-        verdicts.take("c", 0, || Ok(verdict(3))).unwrap();
+        verdicts.take("c", 0, valid, || Ok(verdict(3))).unwrap();
         drop(verdicts);
         let verdicts = Verdicts::open(&path, 1).unwrap();
-        let again = verdicts.take("c", 0, || panic!("what was kept is lost")).unwrap();
+        let again = verdicts.take("c", 0, valid, || panic!("what was kept is lost")).unwrap();
         assert_eq!(number(&again), 3);
         assert_eq!(verdicts.lock().kept.len(), kept + 1, "cut at {cut}");
     }
@@ -129,7 +156,7 @@ fn concurrent_request_waits_for_the_measurement() {
         for _ in 0..8 {
             scope.spawn(|| {
                 came.fetch_add(1, Ordering::SeqCst);
-                verdicts.take("a", 0, measure).unwrap()
+                verdicts.take("a", 0, valid, measure).unwrap()
             });
         }
     });
@@ -146,8 +173,8 @@ fn failed_measurement_is_not_cached() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     let failing = || Err(JudgeUnavailable { message: "the GPU is lost".to_owned() });
-    assert!(verdicts.take("a", 0, failing).is_err());
-    assert_eq!(number(&verdicts.take("a", 0, || Ok(verdict(1))).unwrap()), 1);
+    assert!(verdicts.take("a", 0, valid, failing).is_err());
+    assert_eq!(number(&verdicts.take("a", 0, valid, || Ok(verdict(1))).unwrap()), 1);
     assert_eq!(counts(&verdicts), (1, 0));
 }
 
@@ -157,11 +184,11 @@ fn merged_cache_uses_at_most_configured_samples() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 3).unwrap();
     for n in 1..=3 {
-        verdicts.take("a", 7, || Ok(verdict(n))).unwrap();
+        verdicts.take("a", 7, valid, || Ok(verdict(n))).unwrap();
     }
     let given = |most| {
         let verdicts = Verdicts::open(&path, most).unwrap();
-        let each = (0..12).map(|seed| verdicts.take("a", seed, || Ok(verdict(9))).unwrap());
+        let each = (0..12).map(|seed| verdicts.take("a", seed, valid, || Ok(verdict(9))).unwrap());
         each.map(|one| number(&one)).collect::<std::collections::BTreeSet<_>>()
     };
     assert_eq!(given(3), [1, 2, 3].into());

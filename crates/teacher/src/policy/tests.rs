@@ -36,6 +36,8 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
     Verdict {
         version: VERDICT_VERSION,
         tier: Tier::Host,
+        plan: None,
+        replayer: None,
         task: "rmsnorm".to_owned(),
         candidate: String::new(),
         device: "cpu".to_owned(),

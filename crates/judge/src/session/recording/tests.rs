@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use warpwright_build::{Outcome, Request, Target};
-use warpwright_plan::{LaunchPlan, Op, Role};
+use warpwright_plan::{LaunchPlan, Module, Op, Role};
+use warpwright_record::blob::BlobHash;
+use warpwright_record::verdict::Profile;
+use warpwright_task::Mode;
 
 use super::*;
 use crate::device::arena::HostArena;
 use crate::process::forks::Forks;
+use crate::process::plan_file::{Head, PlanFileError, StoredPlan, StoredTask, StoredWeights};
 use crate::process::wire::{Place, State};
 use crate::process::{embedded, recorder_library};
+use crate::session::stored::with_images;
 use crate::testing::shared_judge;
 
 /// `forward` adds the weight to each row; a second weight is transposed on the host.
@@ -108,11 +113,17 @@ fn built(candidate: &Candidate, reference: Option<String>) -> Result<Artifact, S
 
 /// Builds and records a candidate whose input has four rows of eight.
 fn recorded(kernel: &str, model: &str) -> Result<PlanOf, NoPlan> {
+    built_and_recorded(kernel, model).map(|(plan, _)| plan)
+}
+
+/// The same with what it was built into.
+fn built_and_recorded(kernel: &str, model: &str) -> Result<(PlanOf, Artifact), NoPlan> {
     let files = [("model_new.py", model), ("kernels/k.cu", kernel)];
     let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
     let artifact = built(&Candidate::from_files(files.into()), None).unwrap();
     let x = Value { tree: json!({"list": [{"tensor": 0}]}), tensors: vec![place(None, &[4, 8])] };
-    record_in(&host(), &artifact, model, (&weights(), &[x.clone(), x]))
+    let plan = record_in(&host(), &artifact, model, (&weights(), &[x.clone(), x]))?;
+    Ok((plan, artifact))
 }
 
 fn record_in(
@@ -163,6 +174,46 @@ fn a_candidate_becomes_a_plan_without_a_gpu() {
     let table: Vec<f32> = constants[0].chunks_exact(4).take(4).map(float).collect();
     assert_eq!(table, [100.0, 108.0, 101.0, 109.0]);
     assert_eq!(roles(&plan).len(), 4, "{:?}", plan.blocks);
+}
+
+#[test]
+fn recorded_plan_survives_its_file() {
+    let (of, artifact) = built_and_recorded(KERNEL, MODEL).unwrap();
+    let (plan, images) = with_images(&of.plan, &artifact.dir).unwrap();
+    let constants = of.plan.constants.clone();
+    let weights = StoredWeights { name: "init".to_owned(), hash: weights().hash(), constants };
+    let head = Head {
+        task: StoredTask { name: "rows".into(), source: String::new(), mode: Mode::Eval },
+        candidate: "ab".repeat(32),
+        profile: Profile::Strict,
+        seed: 0,
+        target: "cuda-sm_90a".to_owned(),
+        plan,
+        weights: vec![weights],
+        trees: [json!({"list": []}), json!({"list": []})],
+        prepare_ms: 0.0,
+        library_calls: Vec::new(),
+    };
+    let stored = StoredPlan { head, images, constants: vec![of.constants.clone()] };
+    let read = |stored: &StoredPlan| {
+        let file = stored.write().unwrap();
+        StoredPlan::read(&file, BlobHash::of(&file))
+    };
+    let back = read(&stored).unwrap();
+    assert_eq!(back, stored);
+    let plans = back.plans().unwrap();
+    let [(_, again)] = &plans[..] else { panic!("{}", plans.len()) };
+    assert_eq!((&again.constants, &again.needs), (&of.constants, &of.needs));
+    assert_eq!(again.plan.forward, of.plan.forward);
+    // The check against the images sees what a hash cannot.
+    let mut other = stored.clone();
+    other.head.plan.kernels[0].params[0] = 4;
+    assert!(matches!(read(&other), Err(PlanFileError::Invalid(_))), "{:?}", read(&other));
+    let mut other = stored.clone();
+    other.images[0].truncate(100);
+    let hash = blake3::hash(&other.images[0]).to_hex().to_string();
+    other.head.plan.modules[0] = Module { file: hash.clone(), hash, offset: 0, bytes: 100 };
+    assert!(matches!(read(&other), Err(PlanFileError::Image(_))), "{:?}", read(&other));
 }
 
 fn float(bytes: &[u8]) -> f32 {

@@ -56,6 +56,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         cache: workspace().join("target/test-cache"),
         tier: None,
         share_baselines: true,
+        repeat_rate: 0.0,
         window: None,
     }
 }
