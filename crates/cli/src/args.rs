@@ -8,6 +8,7 @@ pub(crate) mod experiment;
 #[cfg(test)]
 mod reference;
 pub(crate) mod remote;
+pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod synth;
@@ -80,6 +81,14 @@ pub(crate) enum Command {
     /// Exits with 0 when the candidate is verified and with 3 when it is not. With `--stage built` it
     /// exits with 0 when the candidate builds.
     Judge(JudgeArgs),
+    /// Verify and time again what a verdict of the device tier was given on: its launch plan.
+    ///
+    /// The plan was stored with the verdict. It is launched without the candidate's host code, with fresh
+    /// inputs. The command prints the figures of the verdict and of the replay, and whether they differ by
+    /// no more than noise allows.
+    ///
+    /// Exits with 0 when the candidate is verified and with 3 when it is not.
+    Replay(replay::ReplayArgs),
     /// Print the results of runs as a table and write them as an HTML page.
     ///
     /// For a single run of `eval` or `train`, the page shows the evaluation or the training metrics.
@@ -153,6 +162,7 @@ impl Command {
             Self::Optimize(args) => args.common.json,
             Self::Eval(args) => args.common.json,
             Self::Judge(args) => args.common.json,
+            Self::Replay(args) => args.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,
             Self::Analyze(args) => args.json,

@@ -17,6 +17,7 @@ mod failure;
 mod interrupt;
 mod judging;
 mod printer;
+mod replayed;
 mod results;
 mod train_printer;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Optimize(args) => commands::optimize::run(args, printer),
         Command::Eval(args) => commands::eval::run(args, printer),
         Command::Judge(args) => commands::judge::run(args, printer),
+        Command::Replay(args) => commands::replay::run(args, printer),
         Command::Report(args) => commands::report::run(args, printer),
         Command::Compare(args) => commands::compare::run(args, printer),
         Command::Analyze(args) => commands::analyze::run(args, printer),

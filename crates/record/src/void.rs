@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::Verdict;
+use crate::verdict::{ReplayerTurn, Verdict};
 
 /// Verdicts of one replayer that do not count: those since its last agreement with a repeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VoidTurns {
-    /// The replayer, as in [`ReplayerTurn::id`](crate::verdict::ReplayerTurn::id).
+    /// The replayer, as in [`ReplayerTurn::id`].
     pub replayer: String,
     /// Its last turn that a repeat confirmed; 0 if none was.
     pub after: u32,
@@ -27,8 +27,11 @@ pub struct VoidTurns {
 impl VoidTurns {
     /// Whether this verdict, or the one that it is a copy of, is void.
     pub fn covers(&self, verdict: &Verdict) -> bool {
-        verdict.replayer.as_ref().is_some_and(|given| {
-            given.id == self.replayer && given.turn > self.after && given.turn <= self.through
-        })
+        verdict.replayer.as_ref().is_some_and(|turn| self.covers_turn(turn))
+    }
+
+    /// Whether the verdict of this turn is void.
+    pub fn covers_turn(&self, turn: &ReplayerTurn) -> bool {
+        turn.id == self.replayer && turn.turn > self.after && turn.turn <= self.through
     }
 }

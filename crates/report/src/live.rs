@@ -80,7 +80,10 @@ impl LiveView {
     /// Shows one event.
     pub fn observe(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { .. } | Event::TurnFinished { .. } => {}
+            Event::RunStarted { .. }
+            | Event::TurnFinished { .. }
+            // A note says it.
+            | Event::VerdictsVoided { .. } => {}
             Event::RunResumed { torn_bytes, .. } => {
                 self.say("the run resumes");
                 if *torn_bytes > 0 {

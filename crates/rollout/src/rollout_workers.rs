@@ -254,7 +254,7 @@ impl RolloutWorkers<'_, '_> {
     }
 
     /// Records which verdicts have become void. Returns the plays that ended with one: they are to be measured
-    /// again before anything is learnt from them.
+    /// again before they are trained on.
     fn void(&self, plays: &[Play]) -> Result<Vec<Play>, RolloutError> {
         let all: Vec<_> =
             self.config.devices.iter().flat_map(|device| device.judge.voids()).collect();

@@ -15,6 +15,7 @@ use crate::replays::Replays;
 use crate::seen::Seen;
 use crate::sessions::{SessionLimits, Sessions};
 use crate::utilisation::Uses;
+use crate::voids::Voids;
 
 /// Settings of the server.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct App {
     pub sessions: Sessions,
     /// Utilisation of the devices, reported by the caller.
     pub uses: Uses,
+    /// Void verdicts, reported by the caller.
+    pub voids: Voids,
     /// Remote workers; unset on a server without NATS.
     pub remote_workers: OnceLock<Arc<Roster>>,
     pub(crate) seen: Seen,
@@ -82,6 +85,7 @@ impl App {
             replays,
             sessions,
             uses: Uses::default(),
+            voids: Voids::default(),
             remote_workers: OnceLock::new(),
             seen: Seen::default(),
         })

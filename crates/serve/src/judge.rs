@@ -255,7 +255,9 @@ fn stored(answer: &Result<JudgeResponse, Problem>) -> (Stored, bool) {
             (status, MEDIA_TYPE, serde_json::to_vec(problem), keep)
         }
     };
-    (Stored { status, content_type, body: Bytes::from(body.unwrap_or_default()) }, keep)
+    let verdict = answer.as_ref().ok().and_then(|answer| answer.verdict.as_ref());
+    let replayer = verdict.and_then(|verdict| verdict.replayer.clone());
+    (Stored { status, content_type, body: Bytes::from(body.unwrap_or_default()), replayer }, keep)
 }
 
 /// `POST /judge`.
@@ -281,7 +283,8 @@ pub(crate) async fn judge(
     };
     let (app_of, client_of) = (Arc::clone(&app), client.clone());
     let question = async move { stored(&ask(&app_of, &client_of, asked, |_| {}).await) };
-    let (answer, again) = app.replays.once((client, key), &body, question).await?;
+    let holds = |kept: &Stored| !kept.replayer.as_ref().is_some_and(|turn| app.voids.covers(turn));
+    let (answer, again) = app.replays.once((client, key), &body, holds, question).await?;
     if again {
         app.metrics.replayed();
     }

@@ -29,6 +29,7 @@ mod routes;
 mod seen;
 mod sessions;
 mod utilisation;
+mod voids;
 
 pub use app::{App, Served, Settings};
 pub use auth::{Tokens, TokensError};
@@ -39,3 +40,4 @@ pub use problem::{Kind, MEDIA_TYPE, Problem};
 pub use routes::router;
 pub use sessions::{Opening, SessionLimits, Sessions};
 pub use utilisation::{DeviceUse, Uses};
+pub use voids::Voids;

@@ -146,6 +146,7 @@ pub fn document() -> Value {
             "/dashboard/state": { "get": text("Data of the dashboard: load, devices, the client's verdicts after number `after`", "application/json") },
             "/dashboard/verdicts/{number}": { "get": one },
             "/tasks": { "get": text("Names of the served tasks", "application/json") },
+            "/void": { "get": text("Turns of replayers whose verdicts do not count any more", "application/json") },
             "/health": { "get": health },
             "/metrics": { "get": text("Prometheus metrics", "application/openmetrics-text") },
             "/openapi.json": { "get": openapi },

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use tokio::sync::watch;
+use warpwright_record::verdict::ReplayerTurn;
 
 use crate::problem::{Kind, Problem};
 
@@ -24,6 +25,8 @@ pub(crate) struct Stored {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
+    /// The replayer that gave its verdict, if one did.
+    pub(crate) replayer: Option<ReplayerTurn>,
 }
 
 /// Client and key.
@@ -60,11 +63,12 @@ impl Replays {
     }
 
     /// Runs `ask` once per key; the response, and whether the key was used before. `ask` returns the response and
-    /// whether to keep it.
+    /// whether to keep it. A response that does not hold any more is forgotten.
     pub(crate) async fn once(
         &self,
         key: Key,
         body: &[u8],
+        holds: impl Fn(&Stored) -> bool,
         ask: impl Future<Output = (Stored, bool)> + Send + 'static,
     ) -> Result<(Stored, bool), Problem> {
         if key.1.is_empty() || key.1.len() > LONGEST {
@@ -78,7 +82,9 @@ impl Replays {
         let (mut answer, again) = {
             let mut state = self.0.lock();
             self.0.forget_old(&mut state);
-            match state.entries.get(&key) {
+            let there = state.entries.get(&key);
+            let there = there.filter(|entry| entry.answer.borrow().as_ref().is_none_or(&holds));
+            match there {
                 Some(entry) if entry.body != body => {
                     let hint = Some("use a new key for each request");
                     let detail = "an earlier request with this key had another body";
@@ -162,7 +168,7 @@ mod tests {
 
     fn stored(text: &str) -> Stored {
         let body = Bytes::from(text.to_owned());
-        Stored { status: StatusCode::OK, content_type: "application/json", body }
+        Stored { status: StatusCode::OK, content_type: "application/json", body, replayer: None }
     }
 
     #[tokio::test]
@@ -179,9 +185,10 @@ mod tests {
             }
         };
         // The first asker goes away at once.
-        let gone = replays.once(key("k"), b"body", ask(Arc::clone(&asked)));
+        let gone = replays.once(key("k"), b"body", |_| true, ask(Arc::clone(&asked)));
         assert!(tokio::time::timeout(Duration::ZERO, gone).await.is_err());
-        let others = (0..20).map(|_| replays.once(key("k"), b"body", ask(Arc::clone(&asked))));
+        let others =
+            (0..20).map(|_| replays.once(key("k"), b"body", |_| true, ask(Arc::clone(&asked))));
         // All of them wait before there is an answer.
         let others = futures_util::future::join_all(others);
         let (answers, ()) = tokio::join!(biased; others, async { open.notify_one() });
@@ -189,29 +196,52 @@ mod tests {
             assert_eq!(answer.unwrap(), (stored("answer"), true));
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        let refused = replays.once(key("k"), b"other", ask(asked)).await.unwrap_err();
+        let refused = replays.once(key("k"), b"other", |_| true, ask(asked)).await.unwrap_err();
         assert_eq!(refused.uri, "urn:warpwright:problem:idempotency-key-reused");
         // Another client's key is another key.
         let other = ("other".to_owned(), "k".to_owned());
-        let answer = replays.once(other, b"other", async { (stored("mine"), true) }).await;
+        let answer =
+            replays.once(other, b"other", |_| true, async { (stored("mine"), true) }).await;
         assert_eq!(answer.unwrap(), (stored("mine"), false));
+    }
+
+    #[tokio::test]
+    async fn answer_with_a_void_verdict_is_asked_for_again() {
+        let replays = Replays::new(Duration::from_mins(1), 1 << 20);
+        let ask = |text: &'static str| async move { (stored(text), true) };
+        let first = |stored: &Stored| stored.body != "first";
+        let told = replays.once(key("k"), b"", first, ask("first")).await;
+        assert_eq!(told.unwrap(), (stored("first"), false));
+        tokio::task::yield_now().await;
+        let told = replays.once(key("k"), b"", first, ask("second")).await;
+        assert_eq!(told.unwrap(), (stored("second"), false));
+        tokio::task::yield_now().await;
+        let told = replays.once(key("k"), b"", first, ask("third")).await;
+        assert_eq!(told.unwrap(), (stored("second"), true));
     }
 
     #[tokio::test]
     async fn unstored_answer_is_requested_again() {
         let replays = Replays::new(Duration::from_mins(1), 100);
         for answer in ["first", "second"] {
-            let told = replays.once(key("k"), b"", async move { (stored(answer), false) }).await;
+            let told =
+                replays.once(key("k"), b"", |_| true, async move { (stored(answer), false) }).await;
             assert_eq!(told.unwrap(), (stored(answer), false));
             tokio::task::yield_now().await;
         }
-        let panics =
-            replays.once(key("p"), b"", async { std::panic::resume_unwind(Box::new("quietly")) });
+        let panics = replays.once(key("p"), b"", |_| true, async {
+            std::panic::resume_unwind(Box::new("quietly"))
+        });
         assert_eq!(panics.await.unwrap_err().uri, "urn:warpwright:problem:internal");
-        assert!(replays.once(key("p"), b"", async { (stored("now"), true) }).await.is_ok());
-        assert!(replays.once(key(""), b"", async { (stored(""), true) }).await.is_err());
         assert!(
-            replays.once(key(&"k".repeat(256)), b"", async { (stored(""), true) }).await.is_err()
+            replays.once(key("p"), b"", |_| true, async { (stored("now"), true) }).await.is_ok()
+        );
+        assert!(replays.once(key(""), b"", |_| true, async { (stored(""), true) }).await.is_err());
+        assert!(
+            replays
+                .once(key(&"k".repeat(256)), b"", |_| true, async { (stored(""), true) })
+                .await
+                .is_err()
         );
     }
 
@@ -221,7 +251,7 @@ mod tests {
         for number in 0..50 {
             let text = "x".repeat(100);
             let ask = async move { (stored(&text), true) };
-            replays.once(key(&number.to_string()), b"", ask).await.unwrap();
+            replays.once(key(&number.to_string()), b"", |_| true, ask).await.unwrap();
             tokio::task::yield_now().await;
         }
         {
@@ -230,13 +260,13 @@ mod tests {
             assert_eq!(state.entries.len(), state.kept.len());
         }
         let ask = || async { (stored("y"), true) };
-        let (_, again) = replays.once(key("49"), b"", ask()).await.unwrap();
+        let (_, again) = replays.once(key("49"), b"", |_| true, ask()).await.unwrap();
         assert!(again, "positive control: the newest is kept");
 
         let replays = Replays::new(Duration::from_millis(1), 1000);
-        replays.once(key("old"), b"", ask()).await.unwrap();
+        replays.once(key("old"), b"", |_| true, ask()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
-        let (_, again) = replays.once(key("old"), b"", ask()).await.unwrap();
+        let (_, again) = replays.once(key("old"), b"", |_| true, ask()).await.unwrap();
         assert!(!again, "its time was over");
         assert_eq!(replays.0.lock().entries.len(), 1);
     }

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::problem::{Kind, Problem};
 use crate::protocol::TrainerProtocol;
 use crate::request::Client;
-use crate::{dashboard, gym, judge, openapi, openenv, rewards};
+use crate::{dashboard, gym, judge, openapi, openenv, rewards, voids};
 
 /// Every protocol besides the judge's own.
 const PROTOCOLS: [&dyn TrainerProtocol; 3] =
@@ -32,6 +32,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/dashboard/state", get(dashboard::state))
         .route("/dashboard/verdicts/{number}", get(dashboard::verdict))
         .route("/tasks", get(tasks))
+        .route("/void", get(voids::voids))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(async || Json(openapi::document())))

@@ -43,6 +43,11 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         printer.say(&format!("warning: {text}"));
     }
     let verdict = session.judge(&candidate, stage)?;
+    // With the run, where it outlasts the cache. Without it the verdict counts all the same.
+    let plan = verdict.plan.and_then(|plan| host.judge.plan_file(plan).ok().flatten());
+    if let (Some(record), Some(plan)) = (&record, plan) {
+        record.put_blob(&plan)?;
+    }
     told(args, record, (&task, &candidate, stage), &verdict, printer)
 }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 use warpwright_fleet::nats::Bridge;
 use warpwright_fleet::{Limits, Queue};
 use warpwright_judge::SessionPool;
+use warpwright_record::void::VoidTurns;
 use warpwright_rollout::device_context::DeviceContext;
 use warpwright_rollout::error::RolloutError;
 use warpwright_rollout::judge_host::JudgeHost;
@@ -170,12 +171,25 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Reports periodically how busy the devices are.
+/// All judges of a host share a cache folder, and tell the same.
+fn distinct(voids: impl Iterator<Item = VoidTurns>) -> Vec<VoidTurns> {
+    let mut found: Vec<VoidTurns> = Vec::new();
+    for voided in voids {
+        if !found.contains(&voided) {
+            found.push(voided);
+        }
+    }
+    found
+}
+
+/// Reports periodically how busy the devices are, and which verdicts have become void.
 fn tell_uses(app: &App, hosts: &[JudgeHost], is_over: &AtomicBool) {
     let now = || hosts.iter().map(|host| host.judge.device_use()).collect::<Vec<_>>();
     let (mut before, mut since) = (now(), Instant::now());
     while !is_over.load(Ordering::SeqCst) {
         std::thread::sleep(LOOK);
+        let voids = hosts.iter().flat_map(|host| host.judge.voids());
+        app.voids.say(distinct(voids));
         let of = since.elapsed();
         if of < USE_OF {
             continue;

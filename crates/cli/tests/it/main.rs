@@ -18,6 +18,7 @@ mod native;
 mod nats;
 mod program;
 mod records;
+mod replaying;
 mod resuming;
 #[expect(dead_code, reason = "shared with the tests of the report, which use all of it")]
 #[path = "../../../record/tests/it/sample.rs"]

@@ -158,3 +158,55 @@ impl Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::arena::HostArena;
+    use crate::process::forks::Forks;
+    use crate::process::host::{PlanTools, RecorderLibrary};
+    use crate::testing::shared_judge;
+
+    /// A pool whose replayers are this program.
+    fn pool(replayer: &str) -> ReplayerPool {
+        let judge = shared_judge();
+        let ours = &judge.processes.host;
+        let folder = judge.machine.config.cache.clone();
+        let library = folder.join("none.so");
+        let recorder = RecorderLibrary { library, folder: folder.clone(), env: Vec::new() };
+        let replayer = fs_err::canonicalize(replayer).unwrap();
+        let answers = serde_json::Value::Null;
+        let host = Host {
+            jail: Arc::clone(&ours.jail),
+            python: ours.python.clone(),
+            package: ours.package.clone(),
+            library: ours.library.clone(),
+            device: Arc::clone(&ours.device),
+            workers: Arc::default(),
+            forks: Forks::default(),
+            plans: Ok(PlanTools { recorder, replayer, cublas: None, answers }),
+            memory_bytes: ours.memory_bytes,
+        };
+        let cache = folder.join("build");
+        fs_err::create_dir_all(&cache).unwrap();
+        ReplayerPool::new(Arc::new(host), Arc::clone(&judge.machine.arbiter), cache)
+    }
+
+    #[test]
+    fn spare_that_cannot_start_blocks_nobody() {
+        let pool = pool("/bin/false");
+        let arena = Arc::new(Arena::Host(HostArena::create(4096).unwrap()));
+        // A spare fails in the background; whoever takes one then starts it, and gets the error.
+        for _ in 0..2 {
+            pool.give_back(None, &arena);
+            let Err(error) = pool.take(&arena) else { panic!("it ends at once") };
+            let told = error.to_string();
+            assert!(told.starts_with("failed to start the replayer process"), "{told}");
+            assert!(told.contains("exited with code 1"), "the cause: {told}");
+        }
+        let Err(error) = pool.take_fresh(&arena) else { panic!("it ends at once") };
+        assert!(matches!(error, JudgeError::Infrastructure { .. }), "{error}");
+        let state = pool.shared.lock();
+        assert_eq!((state.ready.len(), state.working, state.starting), (0, 0, 0));
+    }
+}

@@ -191,8 +191,8 @@ impl<'j> SessionPool<'j> {
         }
         let question = (Key::of(task), candidate.hash().to_owned(), stage);
         let holds = |verdict: &Verdict| !self.judge.is_void(verdict);
-        let (mut verdict, ago) =
-            self.answers.once(&question, holds, || self.afresh(task, candidate, stage))?;
+        let work = || self.afresh(task, candidate, stage);
+        let (mut verdict, ago) = self.answers.once(&question, holds, work)?;
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
             verdict.caveats.push(format!(
@@ -210,8 +210,7 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
-        // Needs no session: compiling is bounded by the cores, not by the device.
-        // Baselines take longest to start: only where they are needed.
+        // Needs no session: compiling is bounded by the cores. Baselines take longest: only where they are needed.
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let known = self.known(task, begin)?;
         let artifact = match built(self.judge.shared(), task, &known, candidate, stage)? {

@@ -47,7 +47,12 @@ impl TaskSession<'_> {
     ) -> Result<Option<NoPlan>, JudgeError> {
         let repeating = Instant::now();
         let Judged { standing, mut replayer } = by;
-        let fresh = match pool.take_fresh(arena) {
+        let mut fresh = pool.take_fresh(arena);
+        if fresh.is_err() && replayer.take().is_some() {
+            // The device may have no memory for one more context. What is gone need not be confirmed.
+            fresh = pool.take_fresh(arena);
+        }
+        let fresh = match fresh {
             Ok(fresh) => fresh,
             Err(error) => {
                 pool.give_back(replayer, arena);
@@ -64,8 +69,9 @@ impl TaskSession<'_> {
                 replayer.agreed();
             }
             // The pool has as many as before.
-            pool.end(fresh);
-            pool.give_back(replayer, arena);
+            let (goes, stays) = if replayer.is_some() { (fresh, replayer) } else { (None, fresh) };
+            pool.end(goes);
+            pool.give_back(stays, arena);
             found.seconds.repeat = repeating.elapsed().as_secs_f64();
             return went;
         };

@@ -130,8 +130,9 @@ impl TaskSession<'_> {
         for name in wanted {
             let Some(at) = plans.iter().position(|(known, _)| *known == name) else {
                 let known: Vec<&str> = plans.iter().map(|(name, _)| *name).collect();
+                let (known, wanted) = (known.join(" and "), wanted.join(" and "));
                 let reason = format!(
-                    "it was recorded with the weights {known:?}, and the task is judged with {wanted:?} here"
+                    "it was recorded with the weights {known}, and the task is judged with {wanted} here"
                 );
                 return Err(JudgeError::not_replayable(reason, JUDGE_AGAIN));
             };

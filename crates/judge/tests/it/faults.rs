@@ -92,10 +92,16 @@ fn folders() -> BTreeSet<PathBuf> {
     ours.collect()
 }
 
-/// Kills processes at these delays. Each verdict is correct, or names the crash, or is missing because of an
-/// infrastructure error. No error blames the task. The next verdict is correct.
-fn kill_many(delays_ms: &[u64]) {
-    let judge = LocalJudge::open(config(Device::Cpu)).unwrap();
+/// Kills processes with such a name at these delays. Each verdict is correct, or names the crash where that `may`
+/// be the candidate's, or is missing because of an infrastructure error. No error blames the task. The next verdict
+/// is correct.
+fn kill_many(
+    device: Device,
+    delays_ms: &[u64],
+    may: fn(&str) -> bool,
+    is_victim: fn(&str) -> bool,
+) {
+    let judge = LocalJudge::open(config(device)).unwrap();
     let pool = SessionPool::new(&judge);
     let task = Task::from_source("task", task(128, 256));
     let candidate = honest();
@@ -109,7 +115,8 @@ fn kill_many(delays_ms: &[u64]) {
         let (told, victim) = std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(delay_ms));
-                let there: Vec<i32> = descendants().into_iter().collect();
+                let there = descendants().into_iter();
+                let there: Vec<i32> = there.filter(|pid| is_victim(&named(*pid))).collect();
                 let victim = *there.get((7 * i + 3) % there.len().max(1))?;
                 let name = named(victim);
                 kill(victim);
@@ -123,7 +130,8 @@ fn kill_many(delays_ms: &[u64]) {
             Ok(verdict) => {
                 let failure = verdict.failure.as_ref();
                 assert!(
-                    failure.is_some_and(|failure| failure.class == FailureClass::Crash),
+                    victim.as_deref().is_some_and(may)
+                        && failure.is_some_and(|failure| failure.class == FailureClass::Crash),
                     "{victim:?} after {delay_ms} ms: {failure:?}, {:?}",
                     verdict.integrity
                 );
@@ -204,8 +212,16 @@ fn kill(pid: i32) {
 fn long_killing_any_process_never_blames_the_task() {
     let before = folders();
     let delays: Vec<u64> = (0..40).map(|i| 50 + 70 * i).collect();
-    kill_many(&delays);
+    kill_many(Device::Cpu, &delays, |_| true, |_| true);
     let after = folders();
     let left: Vec<_> = after.difference(&before).collect();
     assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+/// From its start to the end of its candidate. None of the candidate's host code is in there.
+#[test]
+fn gpu_killing_replayers_never_blames_the_candidate() {
+    let delays: Vec<u64> = (0..30).map(|i| 20 + 60 * i).collect();
+    let is_replayer = |name: &str| name.ends_with("warpwright-replayer");
+    kill_many(Device::Cuda(0), &delays, |_| false, is_replayer);
 }

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use crate::support::{Case, bias_relu, convolution, judge_all, shared_judge};
-use warpwright_judge::Device;
+use crate::support::{Case, bias_relu, config, convolution, judge_all, shared_judge};
+use warpwright_judge::{Device, JudgeConfig, JudgeError, LocalJudge, StoredPlan, agree};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{
     Answer, Findings, Inspection, KernelCounters, SanitizerCheck, SanitizerOutcome, SanitizerReport,
 };
-use warpwright_record::verdict::{FailureClass, Profile, Stage, Verdict};
+use warpwright_record::verdict::{FailureClass, Profile, Stage, Tier, Verdict};
 use warpwright_task::Task;
 use warpwright_test_support::{Need, missing};
 
@@ -83,6 +83,66 @@ fn gpu_an_honest_kernel_is_verified_and_measured() {
     let time = verdict.times_ms.candidate.unwrap();
     assert!(time.value > 0.5 * verdict.floor_ms.unwrap(), "{time:?}");
     assert!(!verdict.kernels.is_empty());
+}
+
+/// The launch plan that was stored with a verdict.
+fn stored(judge: &LocalJudge, verdict: &Verdict) -> StoredPlan {
+    let hash = verdict.plan.unwrap();
+    let file = judge.plan_file(hash).unwrap().unwrap();
+    println!("a plan of {} bytes", file.len());
+    StoredPlan::read(&file, hash).unwrap()
+}
+
+#[test]
+fn gpu_stored_plan_is_measured_again() {
+    let judge = shared_judge(GPU);
+    let verdict = judge_all(GPU, &task(), [candidate(HONEST)], Stage::Measured).remove(0);
+    let stored = stored(judge, &verdict);
+    assert_eq!(stored.candidate(), verdict.candidate);
+    // From the file alone, in a new session of the task that is in it.
+    let mut session = judge.task(&stored.task()).unwrap();
+    let again = session.replay(&stored, verdict.plan.unwrap(), Stage::Measured).unwrap();
+    assert!(again.verified && again.tier == Tier::Device, "{again:#?}");
+    assert_eq!((again.plan, &again.candidate), (verdict.plan, &verdict.candidate));
+    let times = [&verdict, &again].map(|verdict| verdict.times_ms.candidate.unwrap());
+    assert!(agree(times[0], times[1]), "{times:?}");
+    assert_eq!(again.provenance.unwrap().own_kernels, verdict.provenance.unwrap().own_kernels);
+    // Another task, or another seed, is refused by name.
+    let other = Task::from_source("case", bias_relu::task(4096, 4096));
+    let refused =
+        judge.task(&other).unwrap().replay(&stored, verdict.plan.unwrap(), Stage::Verified);
+    assert!(matches!(refused, Err(JudgeError::NotReplayable { .. })), "{refused:?}");
+    let seeded = LocalJudge::open(JudgeConfig { seed: 2, ..config(GPU) }).unwrap();
+    let mut session = seeded.task(&stored.task()).unwrap();
+    let refused = session.replay(&stored, verdict.plan.unwrap(), Stage::Verified).unwrap_err();
+    assert!(refused.to_string().contains("seed 1"), "{refused}");
+}
+
+#[test]
+fn gpu_repeats_in_new_contexts_confirm_verdicts() {
+    let judge = LocalJudge::open(JudgeConfig { repeat_rate: 1.0, ..config(GPU) }).unwrap();
+    let before = judge.voids().len();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
+    let wild = HONEST
+        .replace("launch(x, self.bias, out, x.numel(), x.shape[1])", "launch_wild_unchecked(out)");
+    let candidates = [candidate(HONEST), candidate(&wild), candidate(HONEST)];
+    let verdicts = candidates.map(|candidate| session.judge(&candidate, Stage::Measured).unwrap());
+    for verdict in &verdicts {
+        assert_eq!(verdict.tier, Tier::Device, "{:?}", verdict.caveats);
+        assert!(verdict.seconds.repeat > 0.0 && !judge.is_void(verdict), "{verdict:#?}");
+    }
+    let [first, fault, last] = &verdicts;
+    assert!(first.verified && !fault.verified && last.verified, "{fault:#?}");
+    let turns = [first, last].map(|verdict| verdict.replayer.clone().unwrap());
+    assert_ne!(turns[0].id, turns[1].id, "a fault ends the replayer");
+    assert_eq!(judge.voids().len(), before, "nothing disagreed");
+    // Without luck none is repeated.
+    let usual = shared_judge(GPU)
+        .task(&Task::from_source("case", task()))
+        .unwrap()
+        .judge(&candidate(HONEST), Stage::Verified)
+        .unwrap();
+    assert_eq!(usual.seconds.repeat, 0.0);
 }
 
 /// Replays a captured graph: with copies of inputs and results and captured anew for other weights, or

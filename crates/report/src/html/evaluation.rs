@@ -157,6 +157,7 @@ fn write_tasks(
             events: history.events,
             last: history.last,
             refused: history.refused.clone(),
+            voided: history.voided.clone(),
         };
         let mut runs = vec![model::run_view(&reader, &part, 0)];
         model::draw_sparks(&mut runs);

@@ -5,6 +5,7 @@ use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use warpwright_fleet::Limits;
+use warpwright_record::void::VoidTurns;
 use warpwright_serve::{DeviceUse, Settings, Tokens};
 
 use crate::server::{Server, TOKEN, kind_of, post, question, settings};
@@ -99,4 +100,23 @@ async fn content_security_policy_allows_only_own_scripts() {
         }
         assert!(!text.contains("https://"), "{path}: nothing from elsewhere");
     }
+}
+
+#[tokio::test]
+async fn void_verdicts_are_listed_without_tasks() {
+    let server = Server::usual();
+    let (_, none, _) = server.send(get("/void")).await;
+    assert_eq!(none, json!({ "version": 1, "void": [] }));
+    server.app.voids.say(vec![VoidTurns {
+        replayer: "ab".to_owned(),
+        after: 3,
+        through: 7,
+        time: jiff::Timestamp::UNIX_EPOCH,
+        task: "secret".to_owned(),
+        candidate: "secret".to_owned(),
+        reason: "verified, then mismatch".to_owned(),
+    }]);
+    let (_, told, _) = server.send(get("/void")).await;
+    let void = json!({"replayer": "ab", "after": 3, "through": 7, "time": "1970-01-01T00:00:00Z"});
+    assert_eq!(told["void"], json!([void]), "another client's task is not named");
 }

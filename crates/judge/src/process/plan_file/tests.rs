@@ -126,7 +126,7 @@ fn changed_plan_files_are_refused_by_name() {
         (hash, |plan| plan.images[0][0] ^= 1),
         (hash, |plan| plan.constants[1][0][0] ^= 1),
         ("it is too short", |plan| plan.constants[1].clear()),
-        ("there is more than its head says", |plan| plan.images.push(vec![0])),
+        ("there is more than its head says", |plan| plan.constants[1].push(vec![0])),
         (name, |plan| plan.head.plan.modules[0].file = "../secret".to_owned()),
         (name, |plan| plan.head.plan.modules[0].offset = 1),
         (sets, |plan| plan.head.weights[1].constants.clear()),

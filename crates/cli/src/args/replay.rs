@@ -1,0 +1,48 @@
+//! Arguments of `replay`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use warpwright_rollout::device_choice::DeviceChoice;
+use warpwright_rollout::environment;
+
+use super::{BaselinesArg, IsolationArg};
+
+/// `replay`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  warpwright judge model.py --candidate workspace/ --device cuda:0 --json > verdict.json
+  warpwright replay verdict.json --device cuda:0
+  warpwright replay runs/starter --episode 3 --json
+  warpwright replay verdict.json --plan plan.bin")]
+pub(crate) struct ReplayArgs {
+    /// Verdict: the JSON of `judge --json`, of the HTTP API or of a verdict alone, or a run folder.
+    #[arg(value_name = "VERDICT")]
+    pub(crate) verdict: PathBuf,
+    /// Number of the episode in the run folder, from 0; needed when it has several.
+    #[arg(long, value_name = "N")]
+    pub(crate) episode: Option<u32>,
+    /// File of the launch plan; by default the one in the run folder, else the one in the cache folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Device to replay on: `auto` or `cuda:N`; it must be of the kind that the kernels were compiled for.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = DeviceChoice::from_str)]
+    pub(crate) device: DeviceChoice,
+    /// Baselines to time.
+    #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
+    pub(crate) baselines: BaselinesArg,
+    /// Minimum isolation; with less, the command exits with 5.
+    #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
+    pub(crate) require_isolation: IsolationArg,
+    /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
+    #[arg(long, value_name = "PATH", env = environment::PYTHON)]
+    pub(crate) python: Option<PathBuf>,
+    /// Cache folder for compiled artifacts; by default `~/.cache/warpwright`.
+    #[arg(long, value_name = "DIR", env = environment::CACHE)]
+    pub(crate) cache: Option<PathBuf>,
+    /// Print one JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
