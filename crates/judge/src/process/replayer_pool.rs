@@ -17,6 +17,10 @@ use crate::process::replayer::Replayer;
 /// Replayers that wait: the one in use comes back to one spare.
 const KEPT: usize = 2;
 
+/// Candidates without a new spare after one could not be started, as where the GPU has no memory for it: each costs
+/// the host as much as one that starts.
+const REST: u32 = 16;
+
 /// The replayers of one judge. Dropping the pool ends them.
 pub(crate) struct ReplayerPool {
     shared: Arc<Shared>,
@@ -38,6 +42,8 @@ struct State {
     /// Replayers that serve a candidate.
     working: usize,
     starting: usize,
+    /// Candidates for which no spare is started.
+    rest: u32,
     closing: bool,
 }
 
@@ -103,6 +109,10 @@ impl ReplayerPool {
         if state.closing || state.ready.len() + state.working + state.starting >= KEPT {
             return;
         }
+        if state.rest > 0 {
+            state.rest -= 1;
+            return;
+        }
         state.starting += 1;
         drop(state);
         let (shared, arena) = (Arc::clone(&self.shared), Arc::clone(arena));
@@ -144,6 +154,7 @@ impl Shared {
     fn started(&self, made: Option<Replayer>) {
         let mut state = self.lock();
         state.starting -= 1;
+        state.rest = if made.is_some() { 0 } else { REST };
         state.ready.extend(made);
         drop(state);
         self.changed.notify_all();
@@ -208,5 +219,6 @@ mod tests {
         assert!(matches!(error, JudgeError::Infrastructure { .. }), "{error}");
         let state = pool.shared.lock();
         assert_eq!((state.ready.len(), state.working, state.starting), (0, 0, 0));
+        assert_eq!(state.rest, REST - 1, "the second candidate starts no spare");
     }
 }

@@ -15,6 +15,7 @@ mod lifecycle;
 mod reward;
 mod sample;
 mod stranger;
+mod voided;
 mod wire;
 mod wire_findings;
 mod wire_verdict;

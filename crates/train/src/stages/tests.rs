@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fs_err as fs;
@@ -23,8 +23,11 @@ use warpwright_learn::remote;
 use warpwright_native::{Dialogue, Marks, Pretokenizer, Tokenizer};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
+use warpwright_record::history::History;
 use warpwright_record::message::Message;
-use warpwright_record::verdict::{Stage as Judging, Verdict};
+use warpwright_record::reader::RunReader;
+use warpwright_record::verdict::{ReplayerTurn, Stage as Judging, Verdict};
+use warpwright_record::void::VoidTurns;
 use warpwright_rollout::device_context::DeviceContext;
 use warpwright_rollout::engine::{Adapters, Engine, EngineConfig, StartEngine, Weights};
 use warpwright_rollout::error::RolloutError;
@@ -44,22 +47,44 @@ const CANDIDATES: [&str; 2] = ["slow = 1\n", "fast = 1\n"];
 const LOG_PROB: f32 = -0.5;
 
 /// Verifies every candidate. One that contains `fast` is faster than the baselines.
-struct FakeJudge;
+#[derive(Clone, Default)]
+struct FakeJudge {
+    /// Verdicts that say the opposite, and become void once all are given.
+    false_ones: u32,
+    given: Arc<AtomicU32>,
+}
 
 impl FakeJudge {
-    fn verdict(candidate: &Candidate) -> Verdict {
+    fn verdict(&self, candidate: &Candidate) -> Verdict {
+        let turn = 1 + self.given.fetch_add(1, Ordering::SeqCst);
         let text = include_str!("../../../serve/tests/verdict.json");
         let mut verdict: Verdict = serde_json::from_str(text).unwrap();
         let is_fast = candidate.files().values().any(|bytes| bytes.starts_with(b"fast"));
         verdict.candidate = candidate.hash().to_owned();
-        verdict.reward.bounded = if is_fast { 2.0 } else { 0.5 };
+        let is_false = turn <= self.false_ones;
+        verdict.reward.bounded = if is_fast == is_false { 0.5 } else { 2.0 };
+        verdict.replayer = Some(ReplayerTurn { id: "ab".to_owned(), turn });
         verdict
     }
 }
 
 impl DeviceJudge for FakeJudge {
     fn task<'t>(&'t self, _: &'t Task, _: &'t AtomicBool) -> Box<dyn TaskJudge + 't> {
-        Box::new(Self)
+        Box::new(self.clone())
+    }
+
+    fn voids(&self) -> Vec<VoidTurns> {
+        let told = self.false_ones > 0 && self.given.load(Ordering::SeqCst) >= self.false_ones;
+        let voided = VoidTurns {
+            replayer: "ab".to_owned(),
+            after: 0,
+            through: self.false_ones,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            task: "a".to_owned(),
+            candidate: String::new(),
+            reason: "verified, then mismatch".to_owned(),
+        };
+        told.then_some(voided).into_iter().collect()
     }
 
     fn finished(&self, _: &Task) {}
@@ -85,11 +110,15 @@ impl TaskJudge for FakeJudge {
 
 impl Judge for FakeJudge {
     fn judge(&self, candidate: &Candidate, _: Judging) -> Result<Verdict, JudgeUnavailable> {
-        Ok(Self::verdict(candidate))
+        Ok(self.verdict(candidate))
     }
 
     fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
-        Ok(Self::verdict(candidate))
+        Ok(self.verdict(candidate))
+    }
+
+    fn is_void(&self, verdict: &Verdict) -> bool {
+        self.voids().iter().any(|voided| voided.covers(verdict))
     }
 
     fn inspect(&self, _: &Candidate, _: &Inspection) -> Result<Findings, JudgeUnavailable> {
@@ -251,8 +280,30 @@ fn message(dialogue: &Marks, source: &str) -> Vec<u32> {
     dialogue.said(&Message { calls: vec![call], ..Message::default() })
 }
 
-#[test]
-fn a_training_step_rewards_the_faster_candidate() {
+/// A run of one stage, and what is seen of it.
+struct Seen<'a> {
+    run: &'a Run<'a>,
+    verdicts: &'a Verdicts,
+    asked: &'a Mutex<Asked>,
+    events: &'a Events,
+    /// The messages that the engine samples.
+    messages: &'a [Vec<u32>; 2],
+}
+
+impl Seen<'_> {
+    /// Advantages of the slower and of the faster candidate.
+    fn advantages(&self) -> [Vec<f32>; 2] {
+        let asked = self.asked.lock().unwrap();
+        [0, 1].map(|which| {
+            let rows = asked.trained.iter();
+            let rows = rows.filter(|row| row.ids.ends_with(&self.messages[which]));
+            rows.map(|row| row.advantages[0]).collect()
+        })
+    }
+}
+
+/// Sets up a run of two steps on one task with this judge.
+fn with_run(judge: FakeJudge, work: impl FnOnce(&Seen<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let (out, path) = (folder.path().join("out"), folder.path().join("model"));
     let dialogue = Marks::new(model(&path), 256);
@@ -264,7 +315,7 @@ fn a_training_step_rewards_the_faster_candidate() {
     let provision =
         Provision { python: None, folders: Vec::new(), path: Vec::new(), memory_bytes: None };
     let device = DeviceContext {
-        judge: Box::new(FakeJudge),
+        judge: Box::new(judge),
         shell: Shell::new(Jail::detect(Requirement::Any).unwrap(), provision),
         facts: DeviceFacts::assumed("cpu"),
         skill: String::new(),
@@ -298,33 +349,60 @@ fn a_training_step_rewards_the_faster_candidate() {
         stop: &stop,
         observer: &observed,
     };
-    run.stage(Stage::SingleTurn).unwrap();
+    let events = &observed;
+    work(&Seen { run: &run, verdicts: &verdicts, asked: &asked, events, messages: &messages });
+}
 
-    let state: State = run.stage_folder(Stage::SingleTurn).unwrap().result().unwrap();
-    assert_eq!(state.updates.len(), 2);
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked.started, ["model"], "the pretrained model");
-    assert!(asked.steps >= 2 && asked.saves == 2, "{} steps, {} saves", asked.steps, asked.saves);
-    // Both candidates were sampled, and the faster one has the higher advantage.
-    let of = |tokens: &[u32]| -> Vec<f32> {
-        let rows = asked.trained.iter().filter(|row| row.ids.ends_with(tokens));
-        rows.map(|row| row.advantages[0]).collect()
-    };
-    let (slow, fast) = (of(&messages[0]), of(&messages[1]));
-    assert!(!slow.is_empty() && slow.iter().all(|advantage| *advantage < 0.0), "{slow:?}");
-    assert!(!fast.is_empty() && fast.iter().all(|advantage| *advantage > 0.0), "{fast:?}");
-    // Each candidate was measured once.
-    assert_eq!(verdicts.count().judged, 2);
-    assert!(out.join("single-turn/checkpoint/model.safetensors").is_file());
-    assert!(out.join("tensorboard/single-turn").is_dir());
-    let events = observed.0.lock().unwrap();
-    let count = |name: &str| events.iter().filter(|event| event.starts_with(name)).count();
-    assert_eq!((count("Update"), count("Ended")), (2, 1), "{events:?}");
-    // A second process has nothing left to do.
-    let known = events.len();
-    drop((events, asked));
-    run.stage(Stage::SingleTurn).unwrap();
-    let events = observed.0.lock().unwrap();
-    assert_eq!(events.last().unwrap(), "AlreadyDone(SingleTurn)");
-    assert_eq!(events.len(), known + 1);
+#[test]
+fn a_training_step_rewards_the_faster_candidate() {
+    with_run(FakeJudge::default(), |seen| {
+        let Seen { run, .. } = seen;
+        run.stage(Stage::SingleTurn).unwrap();
+        let state: State = run.stage_folder(Stage::SingleTurn).unwrap().result().unwrap();
+        assert_eq!(state.updates.len(), 2);
+        // Both candidates were sampled, and the faster one has the higher advantage.
+        let [slow, fast] = seen.advantages();
+        assert!(!slow.is_empty() && slow.iter().all(|advantage| *advantage < 0.0), "{slow:?}");
+        assert!(!fast.is_empty() && fast.iter().all(|advantage| *advantage > 0.0), "{fast:?}");
+        let asked = seen.asked.lock().unwrap();
+        assert_eq!(asked.started, ["model"], "the pretrained model");
+        assert!(asked.steps >= 2 && asked.saves == 2, "{} {}", asked.steps, asked.saves);
+        drop(asked);
+        // Each candidate was measured once.
+        assert_eq!(seen.verdicts.count().judged, 2);
+        let out = run.out;
+        assert!(out.join("single-turn/checkpoint/model.safetensors").is_file());
+        assert!(out.join("tensorboard/single-turn").is_dir());
+        let events = seen.events.0.lock().unwrap();
+        let count = |name: &str| events.iter().filter(|event| event.starts_with(name)).count();
+        assert_eq!((count("Update"), count("Ended")), (2, 1), "{events:?}");
+        // A second process has nothing left to do.
+        let known = events.len();
+        drop(events);
+        run.stage(Stage::SingleTurn).unwrap();
+        let events = seen.events.0.lock().unwrap();
+        assert_eq!(events.last().unwrap(), "AlreadyDone(SingleTurn)");
+        assert_eq!(events.len(), known + 1);
+    });
+}
+
+/// The first verdicts say the opposite of what is true, and become void before the batch is trained on.
+#[test]
+fn void_verdicts_are_measured_again_before_training() {
+    let judge = FakeJudge { false_ones: 2, ..FakeJudge::default() };
+    with_run(judge, |seen| {
+        seen.run.stage(Stage::SingleTurn).unwrap();
+        let [slow, fast] = seen.advantages();
+        assert!(!slow.is_empty() && slow.iter().all(|advantage| *advantage < 0.0), "{slow:?}");
+        assert!(!fast.is_empty() && fast.iter().all(|advantage| *advantage > 0.0), "{fast:?}");
+        assert_eq!(seen.verdicts.count().judged, 4, "both candidates twice");
+        let record = seen.run.out.join("single-turn/record");
+        let history = History::read(&RunReader::open(&record).unwrap()).unwrap();
+        assert_eq!(history.voided.len(), 1);
+        let given = history.episodes.values().flat_map(|episode| episode.verdicts());
+        assert!(given.clone().count() > 0);
+        assert!(
+            given.into_iter().all(|(_, given)| given.verdict.replayer.as_ref().unwrap().turn > 2)
+        );
+    });
 }
