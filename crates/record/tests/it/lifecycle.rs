@@ -164,21 +164,21 @@ fn newer_format_is_read_if_known_and_never_written() {
     let run = RunWriter::create(dir.path(), RunInfo::default()).unwrap();
     run.append(&note("readable")).unwrap();
     drop(run);
-    edit_json(&dir.path().join("run.json"), "format", 3.into());
+    edit_json(&dir.path().join("run.json"), "format", 4.into());
     assert_eq!(events(dir.path()).len(), 2, "nothing in it is unknown");
     for policy in [ResumePolicy::SameProgram, ResumePolicy::Forced] {
         let error = RunWriter::resume(dir.path(), policy).unwrap_err();
-        assert!(matches!(error, WriteError::NewerFormat { found: 3, supported: 2, .. }));
+        assert!(matches!(error, WriteError::NewerFormat { found: 4, supported: 3, .. }));
         assert_eq!(error.hint().unwrap(), "update warpwright");
     }
 
     let log = dir.path().join("events.jsonl");
     let mut text = fs_err::read_to_string(&log).unwrap();
-    text += "{\"version\":3,\"seq\":2,\"time\":\"2027-01-01T00:00:00Z\",\"event\":{\"type\":\"warp\"}}\n";
+    text += "{\"version\":4,\"seq\":2,\"time\":\"2027-01-01T00:00:00Z\",\"event\":{\"type\":\"warp\"}}\n";
     fs_err::write(&log, text).unwrap();
     let reader = RunReader::open(dir.path()).unwrap();
     let last = reader.events().unwrap().last().unwrap().unwrap_err();
-    assert!(matches!(&last, ReadError::NewerFormat { found: 3, .. }), "{last}");
+    assert!(matches!(&last, ReadError::NewerFormat { found: 4, .. }), "{last}");
     assert!(last.to_string().contains("line 3"), "{last}");
 }
 
@@ -187,10 +187,10 @@ fn newer_event_line_under_an_old_header_blocks_appending() {
     let dir = tempfile::tempdir().unwrap();
     drop(RunWriter::create(dir.path(), RunInfo::default()).unwrap());
     let log = dir.path().join("events.jsonl");
-    let text = fs_err::read_to_string(&log).unwrap().replace("\"version\":2", "\"version\":3");
+    let text = fs_err::read_to_string(&log).unwrap().replace("\"version\":3", "\"version\":4");
     fs_err::write(&log, text).unwrap();
     let error = RunWriter::resume(dir.path(), ResumePolicy::Forced).unwrap_err();
-    assert!(matches!(error, WriteError::NewerFormat { found: 3, .. }));
+    assert!(matches!(error, WriteError::NewerFormat { found: 4, .. }));
 }
 
 #[test]
