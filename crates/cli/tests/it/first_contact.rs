@@ -16,6 +16,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       optimize     Optimise PyTorch modules: a policy writes kernels, the judge verifies and times them
       eval         Evaluate policies on a suite of tasks: pass rates and speed-ups
       judge        Verify one candidate against its task, and time it
+      replay       Verify and time again what a verdict of the device tier was given on: its launch plan
       report       Print the results of runs as a table and write them as an HTML page
       compare      Compare two runs of `eval`, task by task
       analyze      Analyse evaluations and training runs: gap closed, best of N, roofline, times, plots
