@@ -39,6 +39,14 @@ impl Op {
                 relocations.map(|relocation| &mut relocation.to).try_for_each(change)
             }
             Self::Gemm(gemm) => gemm.operands.iter_mut().try_for_each(change),
+            Self::Gemv(gemv) => {
+                **gemv = gemv.try_map(&mut |address| changed(address, change))?;
+                Ok(())
+            }
+            Self::Convolution(convolution) => {
+                **convolution = convolution.try_map(&mut |address| changed(address, change))?;
+                Ok(())
+            }
         }
     }
 
@@ -57,7 +65,16 @@ impl Op {
             Self::Fill(fill) => vec![&mut fill.to],
             Self::Copy(copy) => vec![&mut copy.to, &mut copy.from],
             Self::Upload(upload) => vec![&mut upload.to],
-            Self::Launch(_) | Self::Gemm(_) => Vec::new(),
+            Self::Launch(_) | Self::Gemm(_) | Self::Gemv(_) | Self::Convolution(_) => Vec::new(),
         }
     }
+}
+
+/// The address that `change` makes of this one.
+fn changed<E>(
+    address: &Address,
+    change: &mut impl FnMut(&mut Address) -> Result<(), E>,
+) -> Result<Address, E> {
+    let mut address = *address;
+    change(&mut address).map(|()| address)
 }

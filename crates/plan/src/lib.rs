@@ -10,19 +10,23 @@
 //! A [`LaunchPlan`] is checked again by whoever replays it ([`LaunchPlan::check`]): it may come from a file.
 
 mod addresses;
+mod convolution;
 pub mod image;
 pub mod limits;
 mod merge;
 mod plan;
+mod products;
 mod recording;
 mod validate;
 
+pub use convolution::{Convolution, DnnEpilogue, DnnFilter, DnnTensor};
 pub use merge::{Content, Merged, NotRecordable, Place, Sources, merge};
 pub use plan::{
     Address, Argument, Block, Constant, Copy2d, Fill, Gemm, GemmScalar, GemmType, Kernel, Launch,
     LaunchPlan, Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION, Producer, Relocation,
     Role, TensorMap, Upload,
 };
+pub use products::Gemv;
 pub use recording::{
     Phase, RECORDING_VERSION, RecordedBlock, RecordedKernel, RecordedMemory, RecordedModule,
     RecordedNode, RecordedOp, RecordedOutput, RecordedOutputs, RecordedTensorMap, RecordedWeight,

@@ -231,7 +231,10 @@ fn of_symbols(node: &RecordedNode) -> Vec<u32> {
     let memories: &[&RecordedMemory] = match &node.op {
         RecordedOp::Fill { to, .. } | RecordedOp::Upload { to, .. } => &[to],
         RecordedOp::Copy { to, from, .. } => &[to, from],
-        RecordedOp::Launch { .. } | RecordedOp::Gemm { .. } => &[],
+        RecordedOp::Launch { .. }
+        | RecordedOp::Gemm { .. }
+        | RecordedOp::Gemv(_)
+        | RecordedOp::Convolution(_) => &[],
     };
     let module = |memory: &&RecordedMemory| match memory {
         RecordedMemory::Symbol { module, .. } => Some(*module),

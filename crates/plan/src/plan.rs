@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::convolution::Convolution;
+use crate::products::Gemv;
+
 /// Version of the serialised plan. A reader refuses every other one.
 pub const PLAN_VERSION: u32 = 1;
 
@@ -168,6 +171,10 @@ pub enum Op {
     Upload(Upload),
     /// A matrix product of cuBLAS.
     Gemm(Box<Gemm>),
+    /// A product of a matrix and a vector.
+    Gemv(Box<Gemv>),
+    /// A convolution of cuDNN.
+    Convolution(Box<Convolution>),
 }
 
 /// A launch.
@@ -265,7 +272,8 @@ pub struct Upload {
     pub relocations: Vec<Relocation>,
 }
 
-/// `cublasGemmStridedBatchedEx`, of which every other product with one matrix each is a case.
+/// `cublasGemmStridedBatchedEx`, of which every other product with one matrix each is a case, or
+/// `cublasGemmBatchedEx`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gemm {
     /// `cublasOperation_t` of both operands: 0, 1 or 2.
@@ -292,6 +300,10 @@ pub struct Gemm {
     pub math: u32,
     /// `cublasGemmAlgo_t`.
     pub algorithm: i32,
+    /// Whether the operands are arrays of device addresses, one for each matrix (`cublasGemmBatchedEx`): they are
+    /// read on the device, as kernels read theirs. Strides then do not count.
+    #[serde(default)]
+    pub pointers: bool,
 }
 
 /// `cudaDataType_t` of an operand.

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::convolution::Convolution;
 use crate::plan::{GemmScalar, GemmType};
+use crate::products::Gemv;
 
 /// Version of the serialised recording.
 pub const RECORDING_VERSION: u32 = 1;
@@ -182,7 +184,11 @@ pub enum RecordedOp {
         compute: u32,
         math: u32,
         algorithm: i32,
+        #[serde(default)]
+        pointers: bool,
     },
+    Gemv(Box<Gemv<u64>>),
+    Convolution(Box<Convolution<u64>>),
 }
 
 /// As [`crate::Memory`], with addresses.

@@ -2,6 +2,7 @@
 //!
 //! What kernels do with the addresses that they get, no check can say: they run in the judge's memory.
 
+mod convolution;
 mod extent;
 mod gemm;
 mod launch;
@@ -195,6 +196,8 @@ impl Checker<'_> {
             Op::Copy(copy) => self.copy(copy)?,
             Op::Upload(upload) => self.upload(upload)?,
             Op::Gemm(gemm) => self.gemm(gemm)?,
+            Op::Gemv(gemv) => self.gemv(gemv)?,
+            Op::Convolution(convolution) => self.convolution(convolution)?,
         }
         for address in node.op.addresses() {
             self.alive(address, call)?;

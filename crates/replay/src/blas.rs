@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_longlong, c_void};
 use std::path::Path;
 
 use libloading::Library;
-use warpwright_plan::{Gemm, GemmScalar, LaunchPlan, Op};
+use warpwright_plan::{Gemm, GemmScalar, Gemv, LaunchPlan, Op};
 
 use crate::context::{Context, SCRATCH_BYTES};
 use crate::driver::{Address, Handle};
@@ -17,6 +17,8 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 const WARM: c_int = 256;
 /// `CUBLAS_GEMM_DEFAULT`.
 const DEFAULT_ALGORITHM: c_int = -1;
+/// `CUDA_R_64F`.
+const DOUBLE: u32 = 1;
 /// `CUBLAS_COMPUTE_32F`.
 const COMPUTE_F32: c_int = 68;
 
@@ -63,6 +65,27 @@ cublas! {
         *const c_void, c_int, c_int, c_longlong, *const c_void, c_int, c_int, c_longlong,
         *const c_void, *mut c_void, c_int, c_int, c_longlong, c_int, c_int, c_int,
     );
+    gemm_pointers = b"cublasGemmBatchedEx"(
+        Handle, c_int, c_int, c_int, c_int, c_int, *const c_void,
+        *const c_void, c_int, c_int, *const c_void, c_int, c_int, *const c_void,
+        *mut c_void, c_int, c_int, c_int, c_int, c_int,
+    );
+    single_vector = b"cublasSgemvStridedBatched"(
+        Handle, c_int, c_int, c_int, *const c_void, *const c_void, c_int, c_longlong,
+        *const c_void, c_int, c_longlong, *const c_void, *mut c_void, c_int, c_longlong, c_int,
+    );
+    double_vector = b"cublasDgemvStridedBatched"(
+        Handle, c_int, c_int, c_int, *const c_void, *const c_void, c_int, c_longlong,
+        *const c_void, c_int, c_longlong, *const c_void, *mut c_void, c_int, c_longlong, c_int,
+    );
+    single_vector_alone = b"cublasSgemv_v2"(
+        Handle, c_int, c_int, c_int, *const c_void, *const c_void, c_int, *const c_void, c_int,
+        *const c_void, *mut c_void, c_int,
+    );
+    double_vector_alone = b"cublasDgemv_v2"(
+        Handle, c_int, c_int, c_int, *const c_void, *const c_void, c_int, *const c_void, c_int,
+        *const c_void, *mut c_void, c_int,
+    );
 }
 
 /// A product, with its numbers as cuBLAS takes them.
@@ -80,6 +103,45 @@ pub(crate) struct Product {
     compute: c_int,
     math: c_int,
     algorithm: c_int,
+    /// Whether the operands are arrays of addresses.
+    pointers: bool,
+}
+
+/// A product with a vector, with its numbers as cuBLAS takes them.
+#[derive(Debug)]
+pub(crate) struct VectorProduct {
+    transpose: c_int,
+    sizes: [c_int; 2],
+    leading: c_int,
+    steps: [c_int; 2],
+    strides: [c_longlong; 3],
+    batch: c_int,
+    double: bool,
+    alpha: [u64; 2],
+    beta: [u64; 2],
+    math: c_int,
+}
+
+impl VectorProduct {
+    /// Fails where a number is beyond those of cuBLAS's functions.
+    pub(crate) fn of(gemv: &Gemv) -> Result<Self, Failure> {
+        let large = |_| Failure::Plan("a product is larger than cuBLAS takes".to_owned());
+        let number = |value: i64| c_int::try_from(value).map_err(large);
+        let [rows, columns] = gemv.sizes.map(number);
+        let [step, made_step] = gemv.steps.map(number);
+        Ok(Self {
+            transpose: c_int::from(gemv.transpose),
+            sizes: [rows?, columns?],
+            leading: number(gemv.leading)?,
+            steps: [step?, made_step?],
+            strides: gemv.strides,
+            batch: number(gemv.batch.into())?,
+            double: gemv.dtype == DOUBLE,
+            alpha: bits(gemv.alpha),
+            beta: bits(gemv.beta),
+            math: number(gemv.math.into())?,
+        })
+    }
 }
 
 impl Product {
@@ -104,6 +166,7 @@ impl Product {
             compute: number(gemm.compute)?,
             math: number(gemm.math)?,
             algorithm: gemm.algorithm,
+            pointers: gemm.pointers,
         })
     }
 }
@@ -121,7 +184,8 @@ fn bits(scalar: GemmScalar) -> [u64; 2] {
 /// Streams in which a plan multiplies matrices.
 pub(crate) fn streams(plan: &LaunchPlan) -> BTreeSet<usize> {
     let nodes = plan.prepare.iter().chain(&plan.forward);
-    nodes.filter(|n| matches!(n.op, Op::Gemm(_))).map(|node| node.stream as usize).collect()
+    let multiplies = nodes.filter(|node| matches!(node.op, Op::Gemm(_) | Op::Gemv(_)));
+    multiplies.map(|node| node.stream as usize).collect()
 }
 
 /// cuBLAS, with a handle for each stream that has needed one.
@@ -201,6 +265,7 @@ impl Blas {
             compute: COMPUTE_F32,
             math: 0,
             algorithm: DEFAULT_ALGORITHM,
+            pointers: false,
         };
         self.multiply(stream, &product, words)?;
         context.synchronise("wait for cuBLAS")
@@ -213,9 +278,7 @@ impl Blas {
         product: &Product,
         operands: [Address; 3],
     ) -> Result<(), Failure> {
-        let Some(handle) = self.handles.get(stream).copied().flatten() else {
-            return Err(Failure::Plan(format!("stream {stream} has no handle of cuBLAS")));
-        };
+        let handle = self.of(stream)?;
         let cublas = &self.functions;
         let [op_a, op_b] = product.transpose;
         let [rows, columns, length] = product.sizes;
@@ -230,7 +293,12 @@ impl Blas {
         // addresses, which cuBLAS does not follow on the host.
         let code = unsafe {
             check("set cuBLAS's math mode", (cublas.set_math)(handle, math))?;
-            if batch == 1 {
+            if product.pointers {
+                (cublas.gemm_pointers)(
+                    handle, op_a, op_b, rows, columns, length, alpha, at_a, type_a, lead_a, at_b,
+                    type_b, lead_b, beta, at_c, type_c, lead_c, batch, compute, algorithm,
+                )
+            } else if batch == 1 {
                 (cublas.gemm)(
                     handle, op_a, op_b, rows, columns, length, alpha, at_a, type_a, lead_a, at_b,
                     type_b, lead_b, beta, at_c, type_c, lead_c, compute, algorithm,
@@ -244,6 +312,49 @@ impl Blas {
             }
         };
         check("multiply matrices", code)
+    }
+
+    /// Queues a product with a vector in its stream.
+    pub(crate) fn multiply_vector(
+        &self,
+        stream: usize,
+        product: &VectorProduct,
+        operands: [Address; 3],
+    ) -> Result<(), Failure> {
+        let handle = self.of(stream)?;
+        let cublas = &self.functions;
+        let [rows, columns] = product.sizes;
+        let [matrix, vector, result] = operands.map(pointer);
+        let [step, made_step] = product.steps;
+        let [matrices, vectors, results] = product.strides;
+        let (alpha, beta) = (product.alpha.as_ptr().cast(), product.beta.as_ptr().cast());
+        let VectorProduct { transpose, leading, batch, double, math, .. } = *product;
+        #[expect(unsafe_code, reason = "calls of cuBLAS")]
+        // SAFETY: as in `multiply`.
+        let code = unsafe {
+            check("set cuBLAS's math mode", (cublas.set_math)(handle, math))?;
+            if batch == 1 {
+                let run =
+                    if double { cublas.double_vector_alone } else { cublas.single_vector_alone };
+                run(
+                    handle, transpose, rows, columns, alpha, matrix, leading, vector, step, beta,
+                    result, made_step,
+                )
+            } else {
+                let run = if double { cublas.double_vector } else { cublas.single_vector };
+                run(
+                    handle, transpose, rows, columns, alpha, matrix, leading, matrices, vector,
+                    step, vectors, beta, result, made_step, results, batch,
+                )
+            }
+        };
+        check("multiply a matrix and a vector", code)
+    }
+
+    /// The handle of a stream.
+    fn of(&self, stream: usize) -> Result<Handle, Failure> {
+        let handle = self.handles.get(stream).copied().flatten();
+        handle.ok_or_else(|| Failure::Plan(format!("stream {stream} has no handle of cuBLAS")))
     }
 }
 

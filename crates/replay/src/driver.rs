@@ -68,6 +68,7 @@ driver! {
     memory_unmap = b"cuMemUnmap"(Address, usize);
     memory_access = b"cuMemSetAccess"(Address, usize, *const AccessDesc, usize);
     memory_alloc = b"cuMemAlloc_v2"(*mut Address, usize);
+    memory_free = b"cuMemFree_v2"(Address);
 
     module_load = b"cuModuleLoadData"(*mut Handle, *const c_void);
     module_unload = b"cuModuleUnload"(Handle);

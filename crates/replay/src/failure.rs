@@ -35,6 +35,12 @@ pub(crate) enum Failure {
     /// There is no usable cuBLAS.
     #[error("failed to load cuBLAS: {0}")]
     NoCublas(String),
+    /// cuDNN returned an error.
+    #[error("{action}: cuDNN status {code}")]
+    Cudnn { action: String, code: c_int },
+    /// There is no usable cuDNN.
+    #[error("failed to load cuDNN: {0}")]
+    NoCudnn(String),
 }
 
 impl Failure {
@@ -43,10 +49,12 @@ impl Failure {
         match self {
             Self::Request(_) => "request",
             Self::Artifact(_) => "artifact",
-            Self::Plan(_) => "plan",
+            // Without cuDNN the plan cannot be replayed, whoever made it.
+            Self::Plan(_) | Self::NoCudnn(_) => "plan",
             Self::System(_) => "system",
             Self::Cuda { .. } | Self::NoDriver(_) => "cuda",
             Self::Cublas { .. } | Self::NoCublas(_) => "cublas",
+            Self::Cudnn { .. } => "cudnn",
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::ffi::c_int;
 
-use crate::blas::Blas;
 use crate::context::Context;
 use crate::driver::{Driver, Handle};
 use crate::failure::Failure;
-use crate::launch::Launcher;
+use crate::launch::{Launcher, Libraries};
 use crate::staged::Program;
 
 /// Most operations of a graph: to make one takes microseconds for each.
@@ -24,7 +23,7 @@ impl Graph {
     /// Captures a program, and brings the graph to the device.
     pub(crate) fn capture(
         context: &Context,
-        blas: Option<&Blas>,
+        libraries: Libraries<'_>,
         program: &Program,
     ) -> Result<Self, Failure> {
         if program.operations() > MAX_OPERATIONS {
@@ -40,7 +39,7 @@ impl Graph {
         // SAFETY: the stream is of the context.
         let begin = unsafe { (d.capture_begin)(stream, RELAXED) };
         d.check("begin to capture a graph", begin)?;
-        let queued = Launcher { context, blas, capturing: true }.queue(program, None);
+        let queued = Launcher { context, libraries, capturing: true }.queue(program, None);
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: both handles are written to live locals. The graph is destroyed once, after what is
         // made of it.

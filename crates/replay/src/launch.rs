@@ -7,22 +7,30 @@ use std::ffi::c_uint;
 
 use crate::blas::Blas;
 use crate::context::Context;
+use crate::dnn::Dnn;
 use crate::driver::{Address, CopyRows, Driver, Handle, LaunchConfig, Rows};
 use crate::failure::Failure;
 use crate::outline::{Action, Element, Node};
 use crate::staged::{Exchanged, Frame, Program};
 
+/// The libraries that were loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Libraries<'a> {
+    pub(crate) blas: Option<&'a Blas>,
+    pub(crate) dnn: Option<&'a Dnn>,
+}
+
 /// Queues programs in the streams of a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Launcher<'a> {
     pub(crate) context: &'a Context,
-    pub(crate) blas: Option<&'a Blas>,
+    pub(crate) libraries: Libraries<'a>,
     /// Whether the streams are being captured. Programmatic serialization is left out then: in a graph, what follows a
     /// kernel does not wait for the kernel that it overlaps, so a call could begin before the one before has ended.
     pub(crate) capturing: bool,
 }
 
-impl Launcher<'_> {
+impl<'a> Launcher<'a> {
     /// Makes the streams and events that a program needs.
     pub(crate) fn provide(context: &mut Context, program: &Program) -> Result<(), Failure> {
         context.provide(program.streams(), program.streams() + program.events())
@@ -105,14 +113,25 @@ impl Launcher<'_> {
             Action::Launch { .. } => self.launch(&node.action, frame, stream),
             Action::Gemm { word, product } => {
                 let operands = [0, 1, 2].map(|operand| frame.word(word + operand));
-                let Some(blas) = self.blas else {
-                    return Err(Failure::Plan("cuBLAS was not loaded".to_owned()));
+                return self.blas()?.multiply(node.stream, product, operands);
+            }
+            Action::Gemv { word, product } => {
+                let operands = [0, 1, 2].map(|operand| frame.word(word + operand));
+                return self.blas()?.multiply_vector(node.stream, product, operands);
+            }
+            Action::Convolution { word, places, index } => {
+                let Some(dnn) = self.libraries.dnn else {
+                    return Err(Failure::Plan("cuDNN was not loaded".to_owned()));
                 };
-                return blas.multiply(node.stream, product, operands);
+                return dnn.convolve(node.stream, *index, frame.words(*word, *places));
             }
             other => transfer(driver, other, frame, stream),
         };
         if code == 0 { Ok(()) } else { Err(driver.failure(node.label.clone(), code)) }
+    }
+
+    fn blas(self) -> Result<&'a Blas, Failure> {
+        self.libraries.blas.ok_or_else(|| Failure::Plan("cuBLAS was not loaded".to_owned()))
     }
 
     fn launch(self, action: &Action, frame: Frame<'_>, stream: Handle) -> i32 {
@@ -245,7 +264,11 @@ fn transfer(driver: &Driver, action: &Action, frame: Frame<'_>, stream: Handle) 
                 (driver.upload)(frame.word(word), source.as_ptr().cast(), bytes, stream)
             }
         }
-        Action::Launch { .. } | Action::Gemm { .. } | Action::Nothing => 0,
+        Action::Launch { .. }
+        | Action::Gemm { .. }
+        | Action::Gemv { .. }
+        | Action::Convolution { .. }
+        | Action::Nothing => 0,
     }
 }
 

@@ -21,7 +21,8 @@
 //! | `variables` | what `prepare` left in variables of modules |
 //! | `memory`, `placement` | the judge's memory; where blocks lie in it |
 //! | `outline`, `staged` | what calls have in common; the arguments of each |
-//! | `launch`, `graph`, `blas` | what a timed window runs |
+//! | `launch`, `graph` | what a timed window runs |
+//! | `blas`, `dnn` | calls of cuBLAS and cuDNN |
 //! | `cores` | the processor cores of the process |
 //! | `driver`, `context` | the CUDA driver; context, streams and events |
 //!
@@ -33,6 +34,7 @@ mod blas;
 mod channel;
 mod context;
 mod cores;
+mod dnn;
 mod driver;
 mod failure;
 mod graph;

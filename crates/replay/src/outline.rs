@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use warpwright_plan::{Argument, Copy2d, Fill, Launch, LaunchPlan, Memory, Op, Relocation, Upload};
+use warpwright_plan::{
+    Argument, Convolution, Copy2d, Fill, Launch, LaunchPlan, Memory, Op, Relocation, Upload,
+};
 
-use crate::blas::Product;
+use crate::blas::{Product, VectorProduct};
+use crate::dnn::{self, Shape};
 use crate::driver::{Address, Handle, LaunchAttribute};
 use crate::failure::{Failure, printable};
 use crate::staged::Device;
@@ -116,6 +119,18 @@ pub(crate) enum Action {
         word: usize,
         product: Product,
     },
+    Gemv {
+        /// Matrix, vector and result.
+        word: usize,
+        product: VectorProduct,
+    },
+    Convolution {
+        /// In the order of [`warpwright_plan::Convolution::try_map`].
+        word: usize,
+        places: usize,
+        /// Its number among [`dnn::shapes`].
+        index: usize,
+    },
 }
 
 /// Bytes of what a fill sets.
@@ -138,6 +153,7 @@ impl Outline {
         }
         let events = events_of(nodes)?;
         let mut outline = Self { events: events.len(), streams: 1, ..Self::default() };
+        let shapes = dnn::shapes(plan);
         let mut begun = [false; MAX_STREAMS];
         let mut names = Vec::new();
         for (index, node) in (0u32..).zip(nodes) {
@@ -170,6 +186,15 @@ impl Outline {
                     outline.words.extend(gemm.operands.map(Target::Block));
                     let product = Product::of(gemm)?;
                     ("multiply matrices".to_owned(), Action::Gemm { word, product })
+                }
+                Op::Gemv(gemv) => {
+                    let word = outline.words.len();
+                    outline.words.extend(gemv.operands.map(Target::Block));
+                    let product = VectorProduct::of(gemv)?;
+                    ("multiply a matrix and a vector".to_owned(), Action::Gemv { word, product })
+                }
+                Op::Convolution(convolution) => {
+                    ("convolve".to_owned(), outline.convolution(convolution, &shapes)?)
                 }
             };
             outline.nodes.push(Node {
@@ -296,6 +321,20 @@ impl Outline {
             to_pitch: size(copy.to_pitch)?,
             from_pitch: size(copy.from_pitch)?,
         })
+    }
+
+    fn convolution(
+        &mut self,
+        convolution: &Convolution,
+        shapes: &[Shape],
+    ) -> Result<Action, Failure> {
+        let shape = dnn::shape(convolution);
+        let index = shapes.iter().position(|known| *known == shape);
+        let index = index
+            .ok_or_else(|| Failure::Plan("it has too many different convolutions".to_owned()))?;
+        let (word, places) = (self.words.len(), convolution.places());
+        self.words.extend(places.iter().map(|place| Target::Block(**place)));
+        Ok(Action::Convolution { word, places: places.len(), index })
     }
 
     fn upload(

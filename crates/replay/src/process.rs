@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::memory::{Extents, Memory};
-use crate::session::Session;
+use crate::session::{Paths, Session};
 use crate::wire::{self, Received, Request};
 
 /// Environment of the driver. Two hardware queues, as candidates' processes have: two streams still run in parallel.
@@ -49,6 +49,9 @@ struct Arguments {
     /// Library of cuBLAS; without it plans with matrix products are refused.
     #[arg(long)]
     cublas: Option<PathBuf>,
+    /// Library of cuDNN; without it plans with convolutions are refused.
+    #[arg(long)]
+    cudnn: Option<PathBuf>,
 }
 
 /// The program: reads its arguments, and answers until the judge closes the socket.
@@ -102,7 +105,8 @@ fn converse(mut channel: Channel, arena: &OwnedFd, arguments: Arguments) -> Exit
             apart_bytes: arguments.apart_bytes,
         };
         let memory = Memory::map(&context, arena, extents)?;
-        Ok(Session::new(context, memory, arguments.cublas))
+        let paths = Paths { cublas: arguments.cublas, cudnn: arguments.cudnn };
+        Ok(Session::new(context, memory, paths))
     });
     match started {
         Ok(Ok(mut session)) => {

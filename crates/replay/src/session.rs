@@ -17,9 +17,10 @@ use warpwright_plan::{LaunchPlan, Node};
 use crate::blas::{self, Blas};
 use crate::context::{Context, SCRATCH_BYTES};
 use crate::cores;
+use crate::dnn::{self, Dnn};
 use crate::failure::Failure;
 use crate::graph::Graph;
-use crate::launch::Launcher;
+use crate::launch::{Launcher, Libraries};
 use crate::loaded::{Checked, Modules};
 use crate::memory::Memory;
 use crate::outline::{Launches, MAX_STREAMS, Outline};
@@ -35,11 +36,19 @@ use crate::wire::{
 pub(crate) struct Session {
     context: Context,
     memory: Memory,
-    cublas: Option<PathBuf>,
+    paths: Paths,
     blas: Option<Blas>,
+    dnn: Option<Dnn>,
     current: Option<Current>,
     /// The error after which the context answers nothing else.
     lost: Option<Failure>,
+}
+
+/// Where libraries lie, if they are there.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    pub(crate) cublas: Option<PathBuf>,
+    pub(crate) cudnn: Option<PathBuf>,
 }
 
 /// A plan that is loaded.
@@ -75,8 +84,8 @@ fn request<T>(found: Option<T>, missing: &str) -> Result<T, Failure> {
 }
 
 impl Session {
-    pub(crate) fn new(context: Context, memory: Memory, cublas: Option<PathBuf>) -> Self {
-        Self { context, memory, cublas, blas: None, current: None, lost: None }
+    pub(crate) fn new(context: Context, memory: Memory, paths: Paths) -> Self {
+        Self { context, memory, paths, blas: None, dnn: None, current: None, lost: None }
     }
 
     /// Answers a request. Once the context is lost, every answer is why.
@@ -90,7 +99,7 @@ impl Session {
         }
         self.dispatch(request, descriptor).map_err(|failure| {
             let cuda = matches!(failure, Failure::Cuda { .. });
-            if !cuda && !matches!(failure, Failure::Cublas { .. }) {
+            if !cuda && !matches!(failure, Failure::Cublas { .. } | Failure::Cudnn { .. }) {
                 return failure;
             }
             // After an error of a kernel, every call of the driver returns it again.
@@ -147,6 +156,9 @@ impl Session {
         self.provide_blas(&checked.plan)?;
         checked.seconds.insert("blas".to_owned(), begun.elapsed().as_secs_f64());
         let begun = Instant::now();
+        self.provide_dnn(&checked.plan)?;
+        checked.seconds.insert("dnn".to_owned(), begun.elapsed().as_secs_f64());
+        let begun = Instant::now();
         let modules = Modules::load(self.context.driver, &checked)?;
         checked.seconds.insert("modules".to_owned(), begun.elapsed().as_secs_f64());
         let answer = Loaded {
@@ -177,11 +189,29 @@ impl Session {
         let blas = if let Some(blas) = &mut self.blas {
             blas
         } else {
-            let path = self.cublas.as_deref();
+            let path = self.paths.cublas.as_deref();
             let path = request(path, "the plan needs cuBLAS, and the replayer has none")?;
             self.blas.insert(Blas::load(path)?)
         };
         blas.provide(&self.context, &streams)
+    }
+
+    /// Makes the convolutions of a plan ready.
+    fn provide_dnn(&mut self, plan: &LaunchPlan) -> Result<(), Failure> {
+        let streams = dnn::streams(plan);
+        let Some(last) = streams.last().copied() else { return Ok(()) };
+        if last >= MAX_STREAMS {
+            return Err(Failure::Plan(format!("a node is in stream {last} of {MAX_STREAMS}")));
+        }
+        self.context.provide(last + 1, 0)?;
+        let dnn = if let Some(dnn) = &mut self.dnn {
+            dnn
+        } else {
+            let path = self.paths.cudnn.as_deref();
+            let missing = || Failure::NoCudnn("the replayer has none".to_owned());
+            self.dnn.insert(Dnn::load(path.ok_or_else(missing)?)?)
+        };
+        dnn.provide(&self.context, &streams, &dnn::shapes(plan))
     }
 
     fn settle(&mut self, settle: &Settle) -> Result<Json, Failure> {
@@ -207,7 +237,8 @@ impl Session {
         let variables = &current.checked.variables;
         let before = Before::look(&self.context, &current.modules, variables)?;
         current.fresh = false;
-        run(&mut self.context, self.blas.as_ref(), &program)?;
+        let libraries = Libraries { blas: self.blas.as_ref(), dnn: self.dnn.as_ref() };
+        run(&mut self.context, libraries, &program)?;
         current.prepared = Some(before.changed(&self.context, &current.modules, variables)?);
         json(&Ran { launches: program.operations() as u64 })
     }
@@ -230,9 +261,9 @@ impl Session {
         }
         let program = current.program(&current.checked.plan.forward, &calls, base)?;
         Launcher::provide(&mut self.context, &program)?;
-        let blas = self.blas.as_ref();
+        let libraries = Libraries { blas: self.blas.as_ref(), dnn: self.dnn.as_ref() };
         let graph =
-            stage.graph.then(|| Graph::capture(&self.context, blas, &program)).transpose()?;
+            stage.graph.then(|| Graph::capture(&self.context, libraries, &program)).transpose()?;
         self.context.synchronise("wait for the GPU")?;
         current.window = Some(Window { graph, program, exchanged: None, inputs_end });
         json(&Done {})
@@ -267,9 +298,9 @@ impl Session {
             let graph = request(window.graph.as_ref(), "the calls were staged without a graph")?;
             graph.launch(&self.context)?;
         } else {
-            let blas = self.blas.as_ref();
+            let libraries = Libraries { blas: self.blas.as_ref(), dnn: self.dnn.as_ref() };
             let exchanged = window.exchanged.as_ref();
-            Launcher { context: &self.context, blas, capturing: false }
+            Launcher { context: &self.context, libraries, capturing: false }
                 .queue(program, exchanged)?;
         }
         self.context.synchronise(program.label())?;
@@ -281,6 +312,9 @@ impl Session {
         if let Some(mut current) = self.current.take() {
             current.window = None;
             current.modules.unload()?;
+        }
+        if let Some(dnn) = &mut self.dnn {
+            dnn.forget();
         }
         self.memory.unmap_inputs(&self.context)?;
         // Kernels of the next plan find nothing there that those of this one left.
@@ -305,8 +339,8 @@ impl Current {
 }
 
 /// Runs a program at once, and waits for it.
-fn run(context: &mut Context, blas: Option<&Blas>, program: &Program) -> Result<(), Failure> {
+fn run(context: &mut Context, libraries: Libraries<'_>, program: &Program) -> Result<(), Failure> {
     Launcher::provide(context, program)?;
-    Launcher { context, blas, capturing: false }.queue(program, None)?;
+    Launcher { context, libraries, capturing: false }.queue(program, None)?;
     context.synchronise(program.label())
 }

@@ -198,6 +198,11 @@ impl Frame<'_> {
         self.pointers.get(*first..).unwrap_or_default().as_ptr().cast_mut()
     }
 
+    /// So many addresses from this one on; none if there are not as many.
+    pub(crate) fn words(&self, from: usize, count: usize) -> &[Address] {
+        self.words.get(from..from.saturating_add(count)).unwrap_or_default()
+    }
+
     /// Address number `index`; null, which nothing is mapped at, if there is none.
     pub(crate) fn word(&self, index: usize) -> Address {
         self.words.get(index).copied().unwrap_or_default()

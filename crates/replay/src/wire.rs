@@ -161,7 +161,7 @@ pub struct Loaded {
     pub kernels: Vec<KernelFacts>,
     /// Functions of the device runtime that the images call, e.g. `vprintf`.
     pub needs: Vec<String>,
-    /// Where the time went: `read`, `check`, `blas`, `modules`.
+    /// Where the time went: `read`, `check`, `blas`, `dnn`, `modules`.
     pub seconds: BTreeMap<String, f64>,
 }
 
@@ -208,8 +208,8 @@ pub struct Failed {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
-    /// `cuda` and `cublas` (the libraries'), `plan` (it does not fit its images), `artifact` (its files), `request` (the
-    /// judge's mistake), or `system`.
+    /// `cuda`, `cublas` and `cudnn` (the libraries'), `plan` (it does not fit its images, or a library), `artifact` (its
+    /// files), `request` (the judge's mistake), or `system`.
     pub kind: String,
     /// What failed, on what, and why.
     pub message: String,

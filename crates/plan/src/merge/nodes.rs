@@ -2,6 +2,8 @@
 //!
 //! Blocks, kernels, modules and tensor maps are still numbered as in the recordings.
 
+use std::convert::Infallible;
+
 use super::memory::Blocks;
 use super::modules::Modules;
 use super::refusal::{NotRecordable, Place, plain};
@@ -143,6 +145,17 @@ impl Resolver<'_> {
             (R::Gemm { operands, .. }, R::Gemm { operands: others, .. }) => {
                 Op::Gemm(Box::new(self.gemm(one, [operands, others], place)?))
             }
+            (R::Gemv(one), R::Gemv(other)) => {
+                let mut others = other.places().into_iter().copied();
+                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
+                Op::Gemv(Box::new(one.try_map(&mut pair)?))
+            }
+            (R::Convolution(one), R::Convolution(other)) => {
+                let mut others = other.places().into_iter().copied();
+                // They are equal but for their addresses, of which they have as many.
+                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
+                Op::Convolution(Box::new(one.try_map(&mut pair)?))
+            }
             _ => return Err(NotRecordable::differs(format!("the kind of {place}"))),
         })
     }
@@ -280,6 +293,7 @@ impl Resolver<'_> {
             compute,
             math,
             algorithm,
+            pointers,
             ..
         } = recorded
         else {
@@ -303,6 +317,7 @@ impl Resolver<'_> {
             compute: *compute,
             math: *math,
             algorithm: *algorithm,
+            pointers: *pointers,
         })
     }
 
@@ -385,6 +400,11 @@ fn scalars(op: &RecordedOp) -> RecordedOp {
             bytes.clear();
         }
         RecordedOp::Gemm { operands, .. } => *operands = [0; 3],
+        RecordedOp::Gemv(gemv) => gemv.operands = [0; 3],
+        RecordedOp::Convolution(convolution) => {
+            let Ok(blank) = convolution.try_map::<u64, Infallible>(&mut |_| Ok(0));
+            **convolution = blank;
+        }
     }
     op
 }

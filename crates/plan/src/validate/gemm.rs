@@ -1,7 +1,8 @@
 //! Matrix products: only what cuBLAS documents, and matrices within their blocks.
 
 use super::{Checker, Rule, ensure};
-use crate::plan::{Gemm, GemmScalar, GemmType};
+use crate::plan::{Address, Gemm, GemmScalar, GemmType};
+use crate::products::Gemv;
 
 /// `cudaDataType_t`.
 mod data {
@@ -90,19 +91,67 @@ impl Checker<'_> {
                 positive(leading) && leading >= rows,
                 "a leading dimension is too small or too large",
             )?;
-            let stride = if gemm.batch == 1 { 0 } else { stride };
-            let stride = u64::try_from(stride).map_err(|_| "a stride is negative")?;
-            let [rows, columns, leading] = [rows, columns, leading].map(i64::unsigned_abs);
-            let matrix = (columns - 1).checked_mul(leading).and_then(|n| n.checked_add(rows));
-            let batch = u64::from(gemm.batch - 1).checked_mul(stride);
-            let elements = matrix.zip(batch).and_then(|(matrix, batch)| matrix.checked_add(batch));
-            let bytes = elements.and_then(|elements| elements.checked_mul(element));
-            self.within(*at, bytes.ok_or("an operand is too large")?)?;
-            ensure(at.offset.is_multiple_of(element), "an operand is not aligned")?;
+            if gemm.pointers {
+                self.within(*at, u64::from(gemm.batch) * POINTER)?;
+                ensure(at.offset.is_multiple_of(POINTER), "an array of addresses is not aligned")?;
+                continue;
+            }
+            self.matrices(*at, [rows, columns, leading], (stride, gemm.batch), element)?;
         }
         Ok(())
     }
 }
+
+impl Checker<'_> {
+    pub(super) fn gemv(&self, gemv: &Gemv) -> Rule {
+        let (element, scalar) = match gemv.dtype {
+            data::F32 => (4, Scalar::F32),
+            data::F64 => (8, Scalar::F64),
+            _ => return Err("cuBLAS has no product of these types"),
+        };
+        let scalars = [gemv.alpha, gemv.beta].map(Scalar::of);
+        ensure(scalars == [scalar; 2], "its factors are not of the compute type")?;
+        ensure(gemv.transpose <= 2, "its operation is unknown")?;
+        ensure(MATH.contains(&gemv.math), "its math mode is unknown")?;
+        ensure((1..=i32::MAX as u32).contains(&gemv.batch), "its batch is empty or too large")?;
+        let [rows, columns] = gemv.sizes;
+        let sizes = [rows, columns, gemv.leading].into_iter().chain(gemv.steps);
+        ensure(sizes.into_iter().all(positive), "a size is not positive or too large")?;
+        ensure(gemv.leading >= rows, "a leading dimension is too small or too large")?;
+        let [taken, made] = if gemv.transpose == 0 { [columns, rows] } else { [rows, columns] };
+        let [step, made_step] = gemv.steps;
+        // Rows of one, and so many columns of them.
+        let extents = [(rows, columns, gemv.leading), (1, taken, step), (1, made, made_step)];
+        for (((rows, columns, leading), stride), at) in
+            extents.into_iter().zip(gemv.strides).zip(&gemv.operands)
+        {
+            self.matrices(*at, [rows, columns, leading], (stride, gemv.batch), element)?;
+        }
+        Ok(())
+    }
+
+    /// Whether matrices of positive sizes, so many of them so far apart, lie in their block.
+    fn matrices(
+        &self,
+        at: Address,
+        [rows, columns, leading]: [i64; 3],
+        (stride, batch): (i64, u32),
+        element: u64,
+    ) -> Rule {
+        let stride = if batch == 1 { 0 } else { stride };
+        let stride = u64::try_from(stride).map_err(|_| "a stride is negative")?;
+        let [rows, columns, leading] = [rows, columns, leading].map(i64::unsigned_abs);
+        let matrix = (columns - 1).checked_mul(leading).and_then(|n| n.checked_add(rows));
+        let batch = u64::from(batch - 1).checked_mul(stride);
+        let elements = matrix.zip(batch).and_then(|(matrix, batch)| matrix.checked_add(batch));
+        let bytes = elements.and_then(|elements| elements.checked_mul(element));
+        self.within(at, bytes.ok_or("an operand is too large")?)?;
+        ensure(at.offset.is_multiple_of(element), "an operand is not aligned")
+    }
+}
+
+/// Bytes of an address.
+const POINTER: u64 = 8;
 
 fn positive(size: i64) -> bool {
     (1..=i64::from(i32::MAX)).contains(&size)

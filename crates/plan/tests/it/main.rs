@@ -5,6 +5,7 @@
 mod fixture;
 mod images;
 mod json;
+mod libraries;
 mod limits;
 mod merging;
 mod model;

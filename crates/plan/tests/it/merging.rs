@@ -4,15 +4,17 @@ use proptest::prelude::*;
 use serde_json::Value;
 use warpwright_plan::image::Image;
 use warpwright_plan::limits::MAX_ZERO_BYTES;
-use warpwright_plan::{Address, LaunchPlan, Memory, NotRecordable, Op, RecordedOp, Recording};
+use warpwright_plan::{
+    Address, Gemm, LaunchPlan, Memory, NotRecordable, Op, RecordedOp, Recording,
+};
 
 use crate::fixture::{LIBRARY, SYMBOLS, fatbins};
 use crate::json;
 use crate::model::{Kind, Piece, World};
 use crate::recorded::{Random, hex};
 use crate::small::{
-    BYTES, address, copy, fill, gather, gemm, launch, map, mapped, on_stream, output, pointers,
-    scale, upload,
+    BYTES, address, convolution, copy, fill, gather, gemm, gemv, launch, map, mapped, on_stream,
+    output, pointers, scale, upload,
 };
 
 /// A candidate that `random` decides.
@@ -94,7 +96,7 @@ fn random_op(random: &mut Random, blocks: &[u32], world: &mut World) -> Op {
     let at = |random: &mut Random| -> Address {
         address(blocks[random.below(blocks.len() as u64) as usize], random.below(64) * 64)
     };
-    match random.below(11) {
+    match random.below(14) {
         0 | 1 => scale(at(random), at(random)),
         2 => gather(at(random), at(random)),
         3 => {
@@ -123,6 +125,12 @@ fn random_op(random: &mut Random, blocks: &[u32], world: &mut World) -> Op {
                 Memory::Symbol { module: 0, name: name.to_owned(), offset: 4 * random.below(40) };
             Op::Upload(upload(symbol, None))
         }
+        12 => Op::Gemv(Box::new(gemv([at(random), at(random), at(random)]))),
+        13 => {
+            let product = gemm([at(random), at(random), at(random)]);
+            Op::Gemm(Box::new(Gemm { pointers: true, ..product }))
+        }
+        10 => Op::Convolution(Box::new(convolution([(); 5].map(|()| at(random))))),
         _ => Op::Gemm(Box::new(gemm([at(random), at(random), at(random)]))),
     }
 }

@@ -75,7 +75,18 @@ pub(crate) fn recorded_op(op: &Op, at: &dyn Fn(Address) -> u64, first_map: u32) 
             compute: gemm.compute,
             math: gemm.math,
             algorithm: gemm.algorithm,
+            pointers: gemm.pointers,
         },
+        Op::Gemv(gemv) => {
+            let Ok(recorded) =
+                gemv.try_map::<u64, std::convert::Infallible>(&mut |place| Ok(at(*place)));
+            RecordedOp::Gemv(Box::new(recorded))
+        }
+        Op::Convolution(convolution) => {
+            let Ok(recorded) =
+                convolution.try_map::<u64, std::convert::Infallible>(&mut |place| Ok(at(*place)));
+            RecordedOp::Convolution(Box::new(recorded))
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! A small candidate, `y = scale(x) * weight`, for tests that change one thing of it.
 
 use warpwright_plan::{
-    Address, Argument, Copy2d, Fill, Gemm, GemmScalar, GemmType, Launch, Memory, Node, Op, Output,
-    RecordedOp, Recording, Relocation, TensorMap, Upload,
+    Address, Argument, Convolution, Copy2d, DnnEpilogue, DnnFilter, DnnTensor, Fill, Gemm,
+    GemmScalar, GemmType, Gemv, Launch, Memory, Node, Op, Output, RecordedOp, Recording,
+    Relocation, TensorMap, Upload,
 };
 
 use crate::model::{Kind, Piece, World};
@@ -108,6 +109,55 @@ pub(crate) fn gemm(operands: [Address; 3]) -> Gemm {
         compute: 68,
         math: 0,
         algorithm: -1,
+        pointers: false,
+    }
+}
+
+/// Two transposed matrices of 5 x 4, with vectors of 5 that make 4 numbers, two apart.
+pub(crate) fn gemv(operands: [Address; 3]) -> Gemv {
+    Gemv {
+        transpose: 1,
+        sizes: [5, 4],
+        operands,
+        dtype: 0,
+        leading: 6,
+        steps: [1, 2],
+        strides: [24, 5, 8],
+        batch: 2,
+        alpha: GemmScalar::F32(0x3f80_0000),
+        beta: GemmScalar::F32(0),
+        math: 0,
+    }
+}
+
+/// Two images of 4 x 5 with 4 channels become two of 2 x 5 with 6, in two groups, channels last.
+pub(crate) fn convolution([source, filter, result, bias, residual]: [Address; 5]) -> Convolution {
+    let tensor = |at, dims: [u32; 4], strides: [u32; 4]| DnnTensor {
+        at,
+        dtype: 0,
+        dims: dims.to_vec(),
+        strides: strides.to_vec(),
+    };
+    Convolution {
+        transposed: false,
+        source: tensor(source, [2, 4, 4, 5], [80, 20, 5, 1]),
+        filter: DnnFilter { at: filter, dtype: 0, format: 0, dims: vec![6, 2, 3, 3] },
+        result: tensor(result, [2, 6, 2, 5], [60, 1, 30, 6]),
+        padding: vec![1, 2],
+        steps: vec![2, 1],
+        dilation: vec![1, 2],
+        groups: 2,
+        mode: 1,
+        compute: 0,
+        math: 3,
+        alpha: GemmScalar::F32(0x3f80_0000),
+        beta: GemmScalar::F32(0x3f80_0000),
+        algorithm: None,
+        epilogue: Some(DnnEpilogue {
+            bias: tensor(bias, [1, 6, 1, 1], [6, 1, 1, 1]),
+            residual: Some(residual),
+            activation: 1,
+        }),
     }
 }
 

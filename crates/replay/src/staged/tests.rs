@@ -2,8 +2,9 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use warpwright_plan::{
-    Address as At, Argument, Block, Copy2d, Fill, Gemm, GemmScalar, GemmType, Kernel, Launch,
-    LaunchPlan, Memory, Node as PlanNode, Op, Outputs, Producer, Relocation, Role, Upload,
+    Address as At, Argument, Block, Convolution, Copy2d, DnnEpilogue, DnnFilter, DnnTensor, Fill,
+    Gemm, GemmScalar, GemmType, Gemv, Kernel, Launch, LaunchPlan, Memory, Node as PlanNode, Op,
+    Outputs, Producer, Relocation, Role, Upload,
 };
 
 use super::*;
@@ -213,18 +214,69 @@ fn operations_get_addresses_of_blocks_and_symbols() {
             from_pitch: 160,
         })),
         node(Op::Gemm(Box::new(gemm()))),
+        node(Op::Gemv(Box::new(gemv()))),
+        node(Op::Convolution(Box::new(convolution()))),
     ];
     let program = program_of(&plan(Vec::new(), operations), &CALLS).unwrap();
     for (call, [input, result]) in CALLS.into_iter().enumerate() {
         let frame = program.frame(call);
         let [input, result] = [input, result].map(|offset| BASE + offset);
         let words = [SYMBOL + 48, result, input + 16, input, BASE + 1024 + 4, result + 8];
-        assert_eq!(frame.words, words);
+        let convolved = [input, BASE + 1024, result, BASE + 1024 + 64, input + 4];
+        let multiplied = [BASE + 1024, input, result + 12];
+        assert_eq!(frame.words, [words.as_slice(), &multiplied, &convolved].concat());
+        let last = program.nodes().last().map(|node| &node.action);
+        let Some(Action::Convolution { word: first, places, index: 0 }) = last else {
+            unreachable!()
+        };
+        assert_eq!(frame.words(*first, *places), convolved);
         let Action::Upload { at, bytes, .. } = program.nodes()[0].action else { unreachable!() };
         let uploaded = &frame.bytes[at..at + bytes];
         assert_eq!((&uploaded[..8], word(&uploaded[8..])), (&[5; 8][..], input));
     }
     assert_eq!(program.label(), "run the operations");
+}
+
+/// Of source, filter, result, bias and residual.
+fn convolution() -> Convolution {
+    let tensor = |at| DnnTensor { at, dtype: 0, dims: vec![1; 4], strides: vec![1; 4] };
+    Convolution {
+        transposed: false,
+        source: tensor(at(1, 0)),
+        filter: DnnFilter { at: at(0, 0), dtype: 0, format: 0, dims: vec![1; 4] },
+        result: tensor(at(2, 0)),
+        padding: vec![0; 2],
+        steps: vec![1; 2],
+        dilation: vec![1; 2],
+        groups: 1,
+        mode: 1,
+        compute: 0,
+        math: 3,
+        alpha: GemmScalar::F32(1),
+        beta: GemmScalar::F32(1),
+        algorithm: None,
+        epilogue: Some(DnnEpilogue {
+            bias: tensor(at(0, 64)),
+            residual: Some(at(1, 4)),
+            activation: 1,
+        }),
+    }
+}
+
+fn gemv() -> Gemv {
+    Gemv {
+        transpose: 0,
+        sizes: [2, 3],
+        operands: [at(0, 0), at(1, 0), at(2, 12)],
+        dtype: 0,
+        leading: 2,
+        steps: [1; 2],
+        strides: [0; 3],
+        batch: 1,
+        alpha: GemmScalar::F32(1),
+        beta: GemmScalar::F32(0),
+        math: 0,
+    }
 }
 
 fn gemm() -> Gemm {
@@ -241,6 +293,7 @@ fn gemm() -> Gemm {
         compute: 68,
         math: 0,
         algorithm: -1,
+        pointers: false,
     }
 }
 
@@ -441,13 +494,20 @@ fn hostile_node() -> impl Strategy<Value = PlanNode> {
                 bytes,
                 relocations
             })),
-        (any::<[i64; 3]>(), any::<[u32; 3]>(), address).prop_map(|(sizes, types, to)| {
+        (any::<[i64; 3]>(), any::<[u32; 3]>(), address.clone()).prop_map(|(sizes, types, to)| {
             Op::Gemm(Box::new(Gemm {
                 sizes,
                 types: types.map(GemmType),
                 operands: [to; 3],
                 ..gemm()
             }))
+        }),
+        (any::<[u32; 4]>(), any::<[u32; 3]>(), address).prop_map(|(dims, numbers, to)| {
+            let mut hostile = convolution();
+            hostile.source = DnnTensor { at: to, dtype: numbers[0], ..hostile.source };
+            (hostile.source.dims, hostile.groups) =
+                (dims[..numbers[1] as usize % 5].to_vec(), numbers[2]);
+            Op::Convolution(Box::new(hostile))
         }),
     ];
     (number.clone(), prop::collection::vec(number, 0..3), op)

@@ -15,11 +15,18 @@ const APART: u64 = 4 * GRAIN;
 
 /// Starts a replayer over this arena.
 pub(crate) fn start(arena: &Lent<'_>, cublas: Option<&str>) -> Replayer {
+    start_with(arena, &[("--cublas", cublas)])
+}
+
+/// Starts a replayer with libraries.
+pub(crate) fn start_with(arena: &Lent<'_>, libraries: &[(&str, Option<&str>)]) -> Replayer {
     let numbers = [("--device", 0), ("--arena-bytes", arena.bytes), ("--apart-at", APART)];
     let numbers = numbers.into_iter().chain([("--apart-bytes", 2 * GRAIN)]);
     let mut arguments: Vec<String> =
         numbers.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect();
-    arguments.extend(cublas.into_iter().flat_map(|path| ["--cublas".to_owned(), path.to_owned()]));
+    for (option, path) in libraries {
+        arguments.extend(path.iter().flat_map(|path| [(*option).to_owned(), (*path).to_owned()]));
+    }
     let mut replayer = Replayer::start(arena.descriptor(), &arguments);
     assert_eq!(replayer.greet(), json!({}), "the start");
     replayer

@@ -160,13 +160,18 @@ fn gpu_fills_copies_and_uploads_write_what_they_should() {
 
 /// Where `WARPWRIGHT_CUBLAS` or the repository's environment has cuBLAS.
 fn cublas() -> Option<String> {
-    if let Ok(path) = std::env::var("WARPWRIGHT_CUBLAS") {
+    library("WARPWRIGHT_CUBLAS", "cu13/lib/libcublas.so.13")
+}
+
+/// Where a variable, or the repository's environment below `nvidia`, has a library.
+pub(crate) fn library(variable: &str, below: &str) -> Option<String> {
+    if let Ok(path) = std::env::var(variable) {
         return Some(path);
     }
     let environment = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/lib");
     let versions = fs_err::read_dir(environment).ok()?.filter_map(Result::ok);
-    let library = "site-packages/nvidia/cu13/lib/libcublas.so.13";
-    let mut paths = versions.map(|version| version.path().join(library));
+    let library = format!("site-packages/nvidia/{below}");
+    let mut paths = versions.map(|version| version.path().join(&library));
     paths.find(|path| path.exists()).and_then(|path| path.to_str().map(str::to_owned))
 }
 
@@ -200,5 +205,35 @@ fn gpu_matrix_products_are_right() {
             assert_eq!(found, expected, "batch {batch}, graph {graph}");
         }
         replayer.done(json!({"do": "unload"}));
+    }
+}
+
+#[test]
+fn gpu_products_with_vectors_and_arrays_are_right() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let Some(path) = cublas() else {
+        println!("skipped: there is no cuBLAS; WARPWRIGHT_CUBLAS can name it");
+        return;
+    };
+    let mut replayer = start(&arena, Some(&path));
+    ready(&mut replayer, &plans::other_products(), &[BLOCK]);
+    let matrix: Vec<f32> = (0..32u16).map(|i| f32::from(i % 13)).collect();
+    let vectors: Vec<f32> = (0..16u16).map(|i| f32::from(i % 7) - 3.0).collect();
+    let expected: Vec<f32> = (0..8usize)
+        .map(|i| (0..8).map(|k| matrix[k * 4 + i % 4] * vectors[i / 4 * 8 + k]).sum())
+        .collect();
+    arena.write(BLOCK, &matrix);
+    for graph in [false, true] {
+        arena.write(0, &vectors);
+        arena.write(2 * BLOCK, &[7.0; 2048]);
+        go(&mut replayer, &[0, 2 * BLOCK, 3 * BLOCK], 1, graph);
+        let steps = |from: u64, count: usize| -> Vec<f32> {
+            arena.floats(2 * BLOCK + from, 2 * count).into_iter().step_by(2).collect()
+        };
+        assert_eq!(steps(0, 4), expected[..4], "graph {graph}");
+        assert_eq!(steps(64, 8), expected, "graph {graph}: both");
+        assert_eq!(arena.floats(2 * BLOCK + 4, 1), [7.0], "between the steps");
+        assert_eq!(arena.floats(2 * BLOCK + 256, 8), expected, "graph {graph}: arrays");
     }
 }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use warpwright_plan::image::Image;
 use warpwright_plan::{
-    Address, Argument, Block, Copy2d, Fill, Gemm, GemmScalar, GemmType, Kernel, Launch, LaunchPlan,
-    Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION, Producer, Relocation, Role, TensorMap,
-    Upload,
+    Address, Argument, Block, Convolution, Copy2d, Fill, Gemm, GemmScalar, GemmType, Gemv, Kernel,
+    Launch, LaunchPlan, Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION, Producer,
+    Relocation, Role, TensorMap, Upload,
 };
+
+use crate::convolutions;
 
 /// Bytes of a block that one float per thread of a launch of 1024 fills.
 pub(crate) const BLOCK: u64 = 4096;
@@ -66,7 +68,7 @@ fn result() -> Block {
     block(Role::Call { born: 0, freed: None })
 }
 
-fn at(block: u32, offset: u64) -> Address {
+pub(crate) fn at(block: u32, offset: u64) -> Address {
     Address { block, offset }
 }
 
@@ -270,6 +272,7 @@ pub(crate) fn product(batch: u32) -> LaunchPlan {
         compute: 68,
         math: 0,
         algorithm: -1,
+        pointers: false,
     };
     let blocks = [block(Role::Input(0)), block(Role::Weight(0)), result(), result()];
     let forward = vec![
@@ -277,6 +280,59 @@ pub(crate) fn product(batch: u32) -> LaunchPlan {
         Node { after: vec![0], ..run(scale(at(3, 0), at(2, 0), 2.0)) },
     ];
     plan(&["scale"], &blocks, forward)
+}
+
+/// Products of cuBLAS with vectors, and with arrays of addresses that the call uploads. Blocks: matrix (a weight, 4 by 8
+/// as it is stored), two vectors of 8 (an input), results, addresses.
+pub(crate) fn other_products() -> LaunchPlan {
+    let vector = Gemv {
+        transpose: 0,
+        sizes: [4, 8],
+        operands: [at(1, 0), at(0, 0), at(2, 0)],
+        dtype: 0,
+        leading: 4,
+        steps: [1, 2],
+        strides: [0, 8, 8],
+        batch: 1,
+        alpha: GemmScalar::F32(1f32.to_bits()),
+        beta: GemmScalar::F32(0),
+        math: 0,
+    };
+    let both = Gemv { batch: 2, operands: [at(1, 0), at(0, 0), at(2, 64)], ..vector.clone() };
+    let alike = Gemm {
+        transpose: [0, 0],
+        sizes: [4, 1, 8],
+        operands: [at(3, 0), at(3, 16), at(3, 32)],
+        types: [GemmType(0); 3],
+        leading: [4, 8, 4],
+        strides: [0; 3],
+        batch: 2,
+        alpha: GemmScalar::F32(1f32.to_bits()),
+        beta: GemmScalar::F32(0),
+        compute: 68,
+        math: 0,
+        algorithm: -1,
+        pointers: true,
+    };
+    let arrays = [at(1, 0), at(1, 0), at(0, 0), at(0, 32), at(2, 256), at(2, 272)];
+    let relocations = (0u32..).step_by(8).zip(arrays).map(|(at, to)| Relocation { at, to });
+    let upload =
+        Upload { to: memory(3, 0), bytes: vec![0; 48], relocations: relocations.collect() };
+    let forward = vec![
+        node(Op::Gemv(Box::new(vector))),
+        node(Op::Gemv(Box::new(both))),
+        node(Op::Upload(upload)),
+        node(Op::Gemm(Box::new(alike))),
+    ];
+    let blocks = [block(Role::Input(0)), block(Role::Weight(0)), result(), result()];
+    plan(&[], &blocks, forward)
+}
+
+/// One convolution. Blocks: source, filter, bias, residual, result.
+pub(crate) fn convolves(convolution: Convolution) -> LaunchPlan {
+    let role = [Role::Input(0), Role::Weight(0), Role::Weight(1), Role::Kept];
+    let blocks = [role.map(block).as_slice(), &[result()]].concat();
+    plan(&[], &blocks, vec![node(Op::Convolution(Box::new(convolution)))])
 }
 
 #[test]
@@ -300,7 +356,10 @@ fn plans_of_these_tests_pass_the_check() {
         transfers(),
         product(1),
         product(3),
+        other_products(),
     ];
+    let convolved = convolutions::all().into_iter().map(convolves);
+    let plans = plans.into_iter().chain(convolved);
     for plan in plans {
         assert_eq!(plan.check(&image), Ok(()), "{plan:?}");
     }
