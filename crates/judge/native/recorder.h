@@ -7,7 +7,7 @@
 //   recorder_modules     fat binaries, kernels, variables, occupancy
 //   recorder_timeline    the order that streams and events impose
 //   recorder_streams     streams, events, captured graphs
-//   recorder_launch, _transfer, _blas, _tensormap    operations
+//   recorder_launch, _transfer, _blas, _dnn, _tensormap    operations
 //   recorder_device      questions about the device, errors
 //   recorder_write       the recording as JSON
 #pragma once
@@ -157,7 +157,37 @@ struct Gemm {
     int algorithm;
 };
 
-using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm>;
+struct DnnTensor {
+    uint64_t at;
+    uint32_t dtype;
+    std::vector<uint32_t> dims, strides;
+};
+
+struct DnnFilter {
+    uint64_t at;
+    uint32_t dtype, format;
+    std::vector<uint32_t> dims;
+};
+
+struct DnnEpilogue {
+    DnnTensor bias;
+    std::optional<uint64_t> residual;
+    uint32_t activation;
+};
+
+struct Convolution {
+    bool transposed;
+    DnnTensor source;
+    DnnFilter filter;
+    DnnTensor result;
+    std::vector<uint32_t> padding, steps, dilation;
+    uint32_t groups, mode, compute, math;
+    Scalar alpha, beta;
+    std::optional<uint32_t> algorithm;
+    std::optional<DnnEpilogue> epilogue;
+};
+
+using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm, Convolution>;
 
 // ---- recorder_timeline, recorder_streams
 

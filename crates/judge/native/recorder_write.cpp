@@ -92,6 +92,15 @@ void integers(Writer& w, const char* key, const T (&values)[N]) {
 }
 void extent(Writer& w, dim3 e) { w.list(std::vector<uint32_t>{e.x, e.y, e.z}, [&](uint32_t v) { w.number(v); }); }
 
+template <class T>
+void optional_integer(Writer& w, const char* key, const std::optional<T>& value) {
+    w.key(key);
+    if (value)
+        w.integer(static_cast<int64_t>(*value));
+    else
+        w.null();
+}
+
 void place(Writer& w, const char* key, const Place& place) {
     w.key(key).object([&] {
         if (!place.variable) {
@@ -171,8 +180,52 @@ void fields(Writer& w, const Gemm& gemm) {
     w.key("algorithm").integer(gemm.algorithm);
 }
 
+void tensor(Writer& w, const char* key, const DnnTensor& tensor) {
+    w.key(key).object([&] {
+        w.key("at").number(tensor.at);
+        w.key("dtype").number(tensor.dtype);
+        numbers(w, "dims", tensor.dims);
+        numbers(w, "strides", tensor.strides);
+    });
+}
+
+void epilogue(Writer& w, const DnnEpilogue& epilogue) {
+    w.object([&] {
+        tensor(w, "bias", epilogue.bias);
+        optional_integer(w, "residual", epilogue.residual);
+        w.key("activation").number(epilogue.activation);
+    });
+}
+
+void fields(Writer& w, const Convolution& convolution) {
+    w.key("transposed").boolean(convolution.transposed);
+    tensor(w, "source", convolution.source);
+    w.key("filter").object([&] {
+        w.key("at").number(convolution.filter.at);
+        w.key("dtype").number(convolution.filter.dtype);
+        w.key("format").number(convolution.filter.format);
+        numbers(w, "dims", convolution.filter.dims);
+    });
+    tensor(w, "result", convolution.result);
+    numbers(w, "padding", convolution.padding);
+    numbers(w, "steps", convolution.steps);
+    numbers(w, "dilation", convolution.dilation);
+    w.key("groups").number(convolution.groups);
+    w.key("mode").number(convolution.mode);
+    w.key("compute").number(convolution.compute);
+    w.key("math").number(convolution.math);
+    scalar(w, "alpha", convolution.alpha);
+    scalar(w, "beta", convolution.beta);
+    optional_integer(w, "algorithm", convolution.algorithm);
+    w.key("epilogue");
+    if (convolution.epilogue)
+        epilogue(w, *convolution.epilogue);
+    else
+        w.null();
+}
+
 void node(Writer& w, const Node& node) {
-    static const char* const names[] = {"launch", "fill", "copy", "upload", "gemm"};
+    static const char* const names[] = {"launch", "fill", "copy", "upload", "gemm", "convolution"};
     w.object([&] {
         w.key("phase").string(name_of(node.phase));
         w.key("stream").number(node.stream);
@@ -201,15 +254,6 @@ void block(Writer& w, const Block& block) {
                 w.string(name_of(block.freed->first));
         });
     });
-}
-
-template <class T>
-void optional_integer(Writer& w, const char* key, const std::optional<T>& value) {
-    w.key(key);
-    if (value)
-        w.integer(*value);
-    else
-        w.null();
 }
 
 void kernel(Writer& w, const Function& function) {

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use warpwright_jail::{Outcome, Requirement};
+use warpwright_jail::{Limits, Outcome, Requirement};
 use warpwright_record::verdict::Profile;
 use warpwright_test_support::{Need, missing};
 
@@ -64,6 +65,8 @@ pub(crate) fn python_test(file: &str) -> String {
         .args(["-P", &tests.join(file).to_string_lossy()])
         .env("PYTHONPATH", format!("{}:{}", host.package.display(), tests.display()))
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // Some of them compile.
+        .limits(Limits { wall: Duration::from_mins(5), ..Limits::default() })
         .with_system()
         .with_python(&host.python)
         .read_only(&host.package)

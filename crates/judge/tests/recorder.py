@@ -122,6 +122,8 @@ def spoken(recording: dict[str, Any]) -> list[str]:
             body = f"copy {place(op['to'])} <- {place(op['from'])} {size}"
         elif kind == "upload":
             body = f"upload {place(op['to'])} {op['bytes'][:16]} {len(op['bytes']) // 2}"
+        elif kind == "convolution":
+            body = convolution(op, place)
         else:
             operands = ", ".join(place(address) for address in op["operands"])
             numbers = [op[k] for k in ("transpose", "sizes", "leading", "types", "compute", "math")]
@@ -130,6 +132,20 @@ def spoken(recording: dict[str, Any]) -> list[str]:
         after = f" after {node['after']}" if node["after"] else ""
         lines.append(f"{node['phase']} {body}{stream}{after}")
     return lines
+
+
+def convolution(op: dict[str, Any], place: Callable[[Any], str]) -> str:
+    """A convolution in words."""
+    source, result = op["source"], op["result"]
+    places = ", ".join(place(each["at"]) for each in (source, op["filter"], result))
+    sizes = [source["dims"], op["filter"]["dims"], result["dims"]]
+    numbers = [op[key] for key in ("padding", "steps", "dilation", "groups", "math", "algorithm")]
+    body = f"{'transposed ' if op['transposed'] else ''}convolution ({places}) {sizes} {numbers}"
+    if op["epilogue"]:
+        bias, residual = op["epilogue"]["bias"], op["epilogue"]["residual"]
+        kept = f" + {place(residual)}" if residual else ""
+        body += f" activation {op['epilogue']['activation']} of it + {place(bias['at'])}{kept}"
+    return body
 
 
 SCALE = "_Z5scalePKfPflf"
@@ -420,7 +436,8 @@ def nothing_of_the_real_libraries_is_called(server: Server) -> None:
     bound = bindings(loads, server.library)
     assert len(bound) > 300 and {target for _, target in bound} == {str(server.library)}, bound
     # The control: without the stubs, the candidate's functions are the real library's.
-    loads = f"import ctypes; ctypes.CDLL({str(cuda_library('cublas'))!r}); {loads.split(';')[1]}"
+    needed = [f"ctypes.CDLL({str(cuda_library(name))!r})" for name in ("cublas", "cudnn")]
+    loads = "; ".join(["import ctypes", *needed, loads.split("; ")[1]])
     real = {name: Path(target).name for name, target in bindings(loads, None)}
     assert real["cudaMemcpyAsync"].startswith("libcudart"), real
 
@@ -462,7 +479,8 @@ CASES: list[Callable[[Server], None]] = [
 ]
 
 
-def main() -> None:
+def run(cases: list[Callable[[Server], None]]) -> None:
+    """Runs cases where the library is preloaded."""
     if "LD_PRELOAD" not in os.environ:
         library, _ = built()
         environment = {
@@ -472,10 +490,10 @@ def main() -> None:
         }
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     server = Server(*built())
-    for case in CASES:
+    for case in cases:
         case(server)
     print(f"recorded {counts['recorded']} refused {counts['refused']}")
 
 
 if __name__ == "__main__":
-    main()
+    run(CASES)

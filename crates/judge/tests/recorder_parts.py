@@ -64,12 +64,20 @@ def stubs() -> str:
     return "\n".join(lines) + "\n"
 
 
+def cuda_includes() -> list[Path]:
+    """Folders with the headers of the toolkit and of cuDNN."""
+    folders = [CUDA / "include", *SITE.glob("nvidia/cudnn/include")]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 def build_stub_runtime(folder: Path) -> Path:
     """The library that is preloaded; without warnings."""
     native = HERE.parent / "native"
     (folder / "recorder_stubs.cpp").write_text(stubs())
     out = folder / "recorder.so"
-    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-isystem", CUDA / "include"]
+    options = ["-O1", "-Wall", "-Wextra", "-Werror"]
+    for include in cuda_includes():
+        options += ["-isystem", include]
     exports = f"-Wl,--version-script={native / 'recorder_exports.map'}"
     sources = [*sorted(native.glob("recorder_*.cpp")), folder / "recorder_stubs.cpp"]
     run(*CXX, *options, "-Wl,-soname,libcuda.so.1", exports, "-o", out, *sources)
@@ -80,12 +88,15 @@ def build_artifact(folder: Path) -> Path:
     """An artifact with launchers and a binding, as the builder makes them."""
     artifact = folder / "artifact"
     artifact.mkdir()
-    source = SOURCES / "kernels.cu"
+    source, libraries = SOURCES / "kernels.cu", SOURCES / "libraries.cpp"
     compiler = [CUDA / "bin" / "nvcc", "-O1", "-std=c++17", "-Xcompiler", "-fPIC"]
     compiler += ["-gencode=arch=compute_90a,code=sm_90a", "-cudart", "none"]
-    linked = [f"-Xlinker={cuda_library(name)}" for name in ("cudart", "cublas")]
+    compiler += [f"-I{folder}" for folder in cuda_includes()]
+    names = ("cudart", "cublas", "cublasLt", "cudnn")
+    linked = [f"-Xlinker={cuda_library(name)}" for name in names]
     kernels = artifact / "libkernels.so"
-    run(*compiler, "-shared", "--keep", "--keep-dir", folder, "-o", kernels, source, *linked)
+    compiler += ["-shared", "--keep", "--keep-dir", folder, "-o", kernels]
+    run(*compiler, source, libraries, *linked)
     torch = SITE / "torch" / "include"
     includes = [CUDA / "include", torch, torch / "torch" / "csrc" / "api" / "include"]
     includes.append(Path(sysconfig.get_paths()["include"]))
@@ -95,7 +106,8 @@ def build_artifact(folder: Path) -> Path:
     for name in ("c10", "torch_cpu", "c10_cuda", "torch_cuda", "torch_python"):
         binding.append(SITE / "torch" / "lib" / f"lib{name}.so")
     run(*CXX, *options, *binding, "-o", artifact / "cuda_extension.so")
-    launchers = {"library": "libkernels.so", "launchers": described(source.read_text())}
+    text = source.read_text() + libraries.read_text()
+    launchers = {"library": "libkernels.so", "launchers": described(text)}
     (artifact / "launchers.json").write_text(json.dumps(launchers))
     return artifact
 
@@ -164,7 +176,8 @@ class Server:
         self.recorder, self.torch = recorder, recorder.torch
         self.library, self.artifact = library, artifact
         self.images = images(artifact)
-        self.source = (SOURCES / "candidates.py").read_text()
+        names = ("candidates.py", "libraries.py")
+        self.source = "\n\n".join((SOURCES / name).read_text() for name in names)
 
     def record(
         self,

@@ -6,7 +6,7 @@ pub(crate) mod machine;
 pub(crate) mod processes;
 pub(crate) mod voids;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use warpwright_build::{BuildError, Toolchain};
@@ -187,9 +187,11 @@ fn plan_tools(
         let replayer = replayer::find()?;
         let recorder = recorder_library::library(jail, toolchain, embedded, cache)?;
         // Jails mount folders, not links.
-        let cublas = toolchain.nvcc.as_ref().and_then(|cuda| cuda.cublas.as_ref());
-        let cublas = cublas.and_then(|path| fs_err::canonicalize(path).ok());
-        Ok(PlanTools { recorder, replayer, cublas, answers })
+        let found = |path: &Option<PathBuf>| fs_err::canonicalize(path.as_ref()?).ok();
+        let cuda = toolchain.nvcc.as_ref();
+        let cublas = cuda.and_then(|cuda| found(&cuda.cublas));
+        let cudnn = cuda.and_then(|cuda| found(&cuda.cudnn));
+        Ok(PlanTools { recorder, replayer, cublas, cudnn, answers })
     };
     match made() {
         Ok(tools) => Ok(Ok(tools)),

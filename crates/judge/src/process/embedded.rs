@@ -74,6 +74,9 @@ const NATIVE: &[(&str, &str)] = &[
     ("recorder.h", include_str!("../../native/recorder.h")),
     ("recorder_blas.cpp", include_str!("../../native/recorder_blas.cpp")),
     ("recorder_device.cpp", include_str!("../../native/recorder_device.cpp")),
+    ("recorder_dnn.cpp", include_str!("../../native/recorder_dnn.cpp")),
+    ("recorder_dnn.h", include_str!("../../native/recorder_dnn.h")),
+    ("recorder_dnn_descriptors.cpp", include_str!("../../native/recorder_dnn_descriptors.cpp")),
     ("recorder_exports.map", include_str!("../../native/recorder_exports.map")),
     ("recorder_launch.cpp", include_str!("../../native/recorder_launch.cpp")),
     ("recorder_memory.cpp", include_str!("../../native/recorder_memory.cpp")),
@@ -91,6 +94,8 @@ const NATIVE: &[(&str, &str)] = &[
 pub(crate) const RECORDER: &[&str] = &[
     "recorder_blas.cpp",
     "recorder_device.cpp",
+    "recorder_dnn.cpp",
+    "recorder_dnn_descriptors.cpp",
     "recorder_launch.cpp",
     "recorder_memory.cpp",
     "recorder_modules.cpp",

@@ -18,6 +18,8 @@ pub(crate) struct PlanTools {
     pub(crate) replayer: PathBuf,
     /// NVIDIA's cuBLAS, if it is installed.
     pub(crate) cublas: Option<PathBuf>,
+    /// NVIDIA's cuDNN, if it is installed.
+    pub(crate) cudnn: Option<PathBuf>,
     /// What the device answers to a recorder's questions.
     pub(crate) answers: serde_json::Value,
 }
@@ -101,9 +103,10 @@ impl Host {
                     .args(["--device", "0"])
                     .with_system()
                     .read_only(&plans.replayer);
-                if let Some(cublas) = &plans.cublas {
-                    spec = spec.args(["--cublas", &cublas.to_string_lossy()]);
-                    spec = cublas.parent().into_iter().fold(spec, Spec::read_only);
+                for (option, path) in [("--cublas", &plans.cublas), ("--cudnn", &plans.cudnn)] {
+                    let Some(path) = path else { continue };
+                    spec = spec.args([option, &path.to_string_lossy()]);
+                    spec = path.parent().into_iter().fold(spec, Spec::read_only);
                 }
                 Ok(self.device.equip(spec))
             }

@@ -224,6 +224,7 @@ mod tests {
 
     #[test]
     fn candidates_are_recorded_or_refused_by_name() {
-        assert_eq!(python_test("recorder.py"), "recorded 26 refused 21");
+        // With the cases of `recorder.py`.
+        assert_eq!(python_test("recorder_libraries.py"), "recorded 27 refused 22");
     }
 }

@@ -79,6 +79,9 @@ fn build(
         .read_only(&embedded.native)
         .read_only(&cuda.root)
         .read_write(work);
+    if let Some(include) = &cuda.cudnn_include {
+        spec = spec.args(["-isystem", &include.to_string_lossy()]).read_only(include);
+    }
     for name in RECORDER {
         spec = spec.arg(embedded.native.join(name).to_string_lossy());
     }

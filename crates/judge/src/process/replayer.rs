@@ -548,7 +548,7 @@ fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
 fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
     match answer {
         NoAnswer::Complaint(complaint) => match complaint.kind.as_str() {
-            "cuda" | "cublas" => {
+            "cuda" | "cublas" | "cudnn" => {
                 let answer = NoAnswer::Complaint(complaint);
                 Trouble::Candidate(Stumble { during, answer })
             }

@@ -81,7 +81,7 @@ fn tools() -> PlanTools {
     let recorder = recorder_library::library(jail, judge.toolchain(), &embedded, cache).unwrap();
     let answers = include_str!("../../../tests/fixtures/h200.json");
     let answers = serde_json::from_str(answers).unwrap();
-    PlanTools { recorder, replayer: "none".into(), cublas: None, answers }
+    PlanTools { recorder, replayer: "none".into(), cublas: None, cudnn: None, answers }
 }
 
 /// A host whose recorders are those of a GPU.
@@ -218,6 +218,49 @@ fn recorded_plan_survives_its_file() {
 
 fn float(bytes: &[u8]) -> f32 {
     f32::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// A convolution of cuDNN: the input's rows with both rows of the second weight.
+const CONVOLUTION: &str = r#"
+#include <cuda_runtime.h>
+#include <cudnn.h>
+extern "C" int convolve(const float* x, const float* w, float* y, cudaStream_t s) {
+  static cudnnHandle_t handle = nullptr;
+  if (!handle && cudnnCreate(&handle)) return 1;
+  cudnnSetStream(handle, s);
+  cudnnTensorDescriptor_t from, to;
+  cudnnFilterDescriptor_t filter;
+  cudnnConvolutionDescriptor_t conv;
+  cudnnCreateTensorDescriptor(&from);
+  cudnnCreateTensorDescriptor(&to);
+  cudnnCreateFilterDescriptor(&filter);
+  cudnnCreateConvolutionDescriptor(&conv);
+  cudnnSetTensor4dDescriptor(from, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 1, 4, 8);
+  cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 1, 1, 2, 8);
+  cudnnSetConvolution2dDescriptor(conv, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+  cudnnSetTensor4dDescriptor(to, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 1, 3, 1);
+  const float one = 1, zero = 0;
+  return cudnnConvolutionForward(handle, &one, from, x, filter, w, conv, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+                                 nullptr, 0, &zero, to, y);
+}
+"#;
+
+#[test]
+fn a_convolution_of_cudnn_becomes_a_node() {
+    let model = MODEL
+        .replace("torch.empty_like(x)", "torch.empty(3, device=x.device)")
+        .replace("add_rows(x, self.w, self.t, y, 8)", "convolve(x, self.m, y)");
+    let PlanOf { plan, .. } = recorded(CONVOLUTION, &model).unwrap();
+    let [node] = plan.forward.as_slice() else { panic!("{:?}", plan.forward) };
+    let Op::Convolution(convolution) = &node.op else { panic!("{node:?}") };
+    assert_eq!(convolution.algorithm, Some(0));
+    let roles: Vec<Role> =
+        convolution.places().iter().map(|at| plan.blocks[at.block as usize].role).collect();
+    assert_eq!(roles, [Role::Input(0), Role::Weight(1), Role::Call { born: 0, freed: None }]);
+    // The control: with a filter that is wider than the input, it is no plan.
+    let wide = CONVOLUTION.replace("1, 1, 2, 8)", "1, 1, 2, 9)");
+    let told = recorded(&wide, &model).map(|_| ()).unwrap_err().reason;
+    assert!(told.contains("its filter is larger than what it reads"), "{told}");
 }
 
 #[test]
