@@ -155,6 +155,18 @@ struct Gemm {
     Scalar alpha, beta;
     uint32_t compute, math;
     int algorithm;
+    bool pointers;
+};
+
+struct Gemv {
+    int transpose;
+    int64_t sizes[2];
+    uint64_t operands[3];
+    uint32_t dtype;
+    int64_t leading, steps[2], strides[3];
+    uint32_t batch;
+    Scalar alpha, beta;
+    uint32_t math;
 };
 
 struct DnnTensor {
@@ -187,7 +199,7 @@ struct Convolution {
     std::optional<DnnEpilogue> epilogue;
 };
 
-using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm, Convolution>;
+using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm, Convolution, Gemv>;
 
 // ---- recorder_timeline, recorder_streams
 

@@ -70,6 +70,7 @@ struct Product {
     int64_t batch;
     cublasComputeType_t compute;
     int algorithm;
+    bool pointers = false;  // the matrices are arrays of addresses
 };
 
 cublasStatus_t multiply(cublasHandle_t handle, const Product& p) {
@@ -101,6 +102,51 @@ cublasStatus_t multiply(cublasHandle_t handle, const Product& p) {
     made.compute = static_cast<uint32_t>(p.compute);
     made.math = static_cast<uint32_t>(of(handle).math);
     made.algorithm = p.algorithm;
+    made.pointers = p.pointers;
+    for (const Matrix* m : matrices)
+        if (p.pointers && !is_device(m->data)) refuse(std::string("passes ") + p.function + " an array of the host");
+    return record(*stream, made) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+}
+
+struct VectorProduct {
+    const char* function;
+    cublasOperation_t transpose;
+    int64_t sizes[2];
+    const void *alpha, *beta;
+    Matrix a, x, y;  // the vectors' leading dimensions are the steps between their elements
+    int64_t batch;
+};
+
+cublasStatus_t multiply_vector(cublasHandle_t handle, const VectorProduct& p) {
+    enter(p.function);
+    const int64_t rows = p.sizes[0], columns = p.sizes[1];
+    if (rows < 0 || columns < 0 || p.batch < 0 || !p.alpha || !p.beta || !p.x.leading || !p.y.leading)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!rows || !columns || !p.batch) return CUBLAS_STATUS_SUCCESS;
+    if (p.x.leading < 0 || p.y.leading < 0) {
+        refuse(std::string("calls ") + p.function + " with a vector that begins at its end");
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    Stream* stream = find_stream(of(handle).stream);
+    if (!stream) return CUBLAS_STATUS_EXECUTION_FAILED;
+    const cublasComputeType_t compute = p.a.type == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    Gemv made = {};
+    made.transpose = p.transpose;
+    const Matrix* matrices[] = {&p.a, &p.x, &p.y};
+    for (int i = 0; i < 3; i++) {
+        made.operands[i] = reinterpret_cast<uint64_t>(matrices[i]->data);
+        made.strides[i] = matrices[i]->stride;
+    }
+    made.sizes[0] = rows;
+    made.sizes[1] = columns;
+    made.dtype = static_cast<uint32_t>(p.a.type);
+    made.leading = p.a.leading;
+    made.steps[0] = p.x.leading;
+    made.steps[1] = p.y.leading;
+    made.batch = static_cast<uint32_t>(p.batch);
+    made.alpha = scalar(p.alpha, compute);
+    made.beta = scalar(p.beta, compute);
+    made.math = static_cast<uint32_t>(of(handle).math);
     return record(*stream, made) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
@@ -189,6 +235,28 @@ const char* cublasGetStatusString(cublasStatus_t status) {
         return multiply(handle, {#NAME, {ta, tb}, {m, n, k}, alpha, beta, {a, TYPE, lda, sa}, {b, TYPE, ldb, sb},  \
                                  {c, TYPE, ldc, sc}, batch, COMPUTE, CUBLAS_GEMM_DEFAULT});                        \
     }
+#define ARRAYS(NAME, SUFFIX, INTEGER, T, TYPE, COMPUTE)                                                            \
+    cublasStatus_t NAME##SUFFIX(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, INTEGER m,      \
+                                INTEGER n, INTEGER k, const T* alpha, const T* const a[], INTEGER lda,             \
+                                const T* const b[], INTEGER ldb, const T* beta, T* const c[], INTEGER ldc,         \
+                                INTEGER batch) {                                                                   \
+        return multiply(handle, {#NAME, {ta, tb}, {m, n, k}, alpha, beta, {a, TYPE, lda, 0}, {b, TYPE, ldb, 0},    \
+                                 {c, TYPE, ldc, 0}, batch, COMPUTE, CUBLAS_GEMM_DEFAULT, true});                   \
+    }
+#define GEMV(NAME, SUFFIX, INTEGER, T, TYPE, COMPUTE)                                                              \
+    cublasStatus_t NAME##SUFFIX(cublasHandle_t handle, cublasOperation_t t, INTEGER m, INTEGER n, const T* alpha,  \
+                                const T* a, INTEGER lda, const T* x, INTEGER incx, const T* beta, T* y,            \
+                                INTEGER incy) {                                                                    \
+        return multiply_vector(handle, {#NAME, t, {m, n}, alpha, beta, {a, TYPE, lda, 0}, {x, TYPE, incx, 0},      \
+                                        {y, TYPE, incy, 0}, 1});                                                   \
+    }
+#define GEMVS(NAME, SUFFIX, INTEGER, T, TYPE, COMPUTE)                                                             \
+    cublasStatus_t NAME##SUFFIX(cublasHandle_t handle, cublasOperation_t t, INTEGER m, INTEGER n, const T* alpha,  \
+                                const T* a, INTEGER lda, long long sa, const T* x, INTEGER incx, long long sx,     \
+                                const T* beta, T* y, INTEGER incy, long long sy, INTEGER batch) {                  \
+        return multiply_vector(handle, {#NAME, t, {m, n}, alpha, beta, {a, TYPE, lda, sa}, {x, TYPE, incx, sx},    \
+                                        {y, TYPE, incy, sy}, batch});                                              \
+    }
 #define EX(SUFFIX, INTEGER)                                                                                        \
     cublasStatus_t cublasGemmEx##SUFFIX(                                                                           \
         cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, INTEGER m, INTEGER n, INTEGER k,        \
@@ -206,6 +274,15 @@ const char* cublasGetStatusString(cublasStatus_t status) {
         return multiply(handle, {"cublasGemmStridedBatchedEx", {ta, tb}, {m, n, k}, alpha, beta, {a, at, lda, sa}, \
                                  {b, bt, ldb, sb}, {c, ct, ldc, sc}, batch, compute, algorithm});                  \
     }
+#define ARRAYS_EX(SUFFIX, INTEGER)                                                                                 \
+    cublasStatus_t cublasGemmBatchedEx##SUFFIX(                                                                    \
+        cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, INTEGER m, INTEGER n, INTEGER k,        \
+        const void* alpha, const void* const a[], cudaDataType at, INTEGER lda, const void* const b[],             \
+        cudaDataType bt, INTEGER ldb, const void* beta, void* const c[], cudaDataType ct, INTEGER ldc,             \
+        INTEGER batch, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {                                  \
+        return multiply(handle, {"cublasGemmBatchedEx", {ta, tb}, {m, n, k}, alpha, beta, {a, at, lda, 0},         \
+                                 {b, bt, ldb, 0}, {c, ct, ldc, 0}, batch, compute, algorithm, true});              \
+    }
 #define BOTH(MACRO, NAME, SUFFIX, T, TYPE, COMPUTE)   \
     MACRO(NAME, SUFFIX, int, T, TYPE, COMPUTE)        \
     MACRO(NAME, SUFFIX##_64, int64_t, T, TYPE, COMPUTE)
@@ -216,6 +293,15 @@ BOTH(GEMM, cublasHgemm, , __half, CUDA_R_16F, CUBLAS_COMPUTE_16F)
 BOTH(BATCHED, cublasSgemmStridedBatched, , float, CUDA_R_32F, CUBLAS_COMPUTE_32F)
 BOTH(BATCHED, cublasDgemmStridedBatched, , double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
 BOTH(BATCHED, cublasHgemmStridedBatched, , __half, CUDA_R_16F, CUBLAS_COMPUTE_16F)
+BOTH(ARRAYS, cublasSgemmBatched, , float, CUDA_R_32F, CUBLAS_COMPUTE_32F)
+BOTH(ARRAYS, cublasDgemmBatched, , double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
+BOTH(ARRAYS, cublasHgemmBatched, , __half, CUDA_R_16F, CUBLAS_COMPUTE_16F)
+BOTH(GEMV, cublasSgemv, _v2, float, CUDA_R_32F, )
+BOTH(GEMV, cublasDgemv, _v2, double, CUDA_R_64F, )
+BOTH(GEMVS, cublasSgemvStridedBatched, , float, CUDA_R_32F, )
+BOTH(GEMVS, cublasDgemvStridedBatched, , double, CUDA_R_64F, )
+ARRAYS_EX(, int)
+ARRAYS_EX(_64, int64_t)
 EX(, int)
 EX(_64, int64_t)
 

@@ -77,6 +77,31 @@ cudaError_t copy(const char* function, void* to, const void* from, const Rows& r
     return record(*stream, Copy{at(to), at(from), rows.width, rows.height, rows.to_pitch, rows.from_pitch});
 }
 
+// Slices of rows; where they follow each other without gaps they are rows of one copy.
+constexpr size_t kMostSlices = 256;
+
+cudaError_t copy_slices(const char* function, const cudaMemcpy3DParms* p, cudaStream_t handle) {
+    enter(function);
+    if (!p) return fail(cudaErrorInvalidValue);
+    if (p->srcArray || p->dstArray) return refused(std::string("copies a CUDA array (") + function + ")");
+    const auto start = [](const cudaPitchedPtr& of, const cudaPos& at) {
+        return static_cast<char*>(of.ptr) + (at.z * of.ysize + at.y) * of.pitch + at.x;
+    };
+    char *to = start(p->dstPtr, p->dstPos), *from = start(p->srcPtr, p->srcPos);
+    const size_t to_slice = p->dstPtr.pitch * p->dstPtr.ysize, from_slice = p->srcPtr.pitch * p->srcPtr.ysize;
+    const auto [width, height, depth] = p->extent;
+    if (height == 1) return copy(function, to, from, {width, depth, to_slice, from_slice}, p->kind, handle);
+    const bool whole = height == p->dstPtr.ysize && height == p->srcPtr.ysize;
+    Rows rows = {width, whole ? height * depth : height, p->dstPtr.pitch, p->srcPtr.pitch};
+    const size_t copies = whole ? 1 : depth;
+    if (copies > kMostSlices) return refused(std::string("copies more than 256 slices at once (") + function + ")");
+    for (size_t i = 0; i < copies; i++) {
+        const cudaError_t error = copy(function, to + i * to_slice, from + i * from_slice, rows, p->kind, handle);
+        if (error) return error;
+    }
+    return cudaSuccess;
+}
+
 cudaError_t to_symbol(const char* function, const void* symbol, const void* from, size_t bytes, size_t offset,
                       cudaStream_t handle) {
     enter(function);
@@ -179,6 +204,11 @@ cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t fro
                          size_t height, cudaMemcpyKind kind) {
     return copy(__func__, to, from, {width, height, to_pitch, from_pitch}, kind, nullptr);
 }
+
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* parameters, cudaStream_t stream) {
+    return copy_slices(__func__, parameters, stream);
+}
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* parameters) { return copy_slices(__func__, parameters, nullptr); }
 
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset,
                                     cudaMemcpyKind, cudaStream_t stream) {

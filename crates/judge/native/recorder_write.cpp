@@ -178,6 +178,21 @@ void fields(Writer& w, const Gemm& gemm) {
     w.key("compute").number(gemm.compute);
     w.key("math").number(gemm.math);
     w.key("algorithm").integer(gemm.algorithm);
+    w.key("pointers").boolean(gemm.pointers);
+}
+
+void fields(Writer& w, const Gemv& gemv) {
+    w.key("transpose").integer(gemv.transpose);
+    integers(w, "sizes", gemv.sizes);
+    integers(w, "operands", gemv.operands);
+    w.key("dtype").number(gemv.dtype);
+    w.key("leading").integer(gemv.leading);
+    integers(w, "steps", gemv.steps);
+    integers(w, "strides", gemv.strides);
+    w.key("batch").number(gemv.batch);
+    scalar(w, "alpha", gemv.alpha);
+    scalar(w, "beta", gemv.beta);
+    w.key("math").number(gemv.math);
 }
 
 void tensor(Writer& w, const char* key, const DnnTensor& tensor) {
@@ -225,7 +240,7 @@ void fields(Writer& w, const Convolution& convolution) {
 }
 
 void node(Writer& w, const Node& node) {
-    static const char* const names[] = {"launch", "fill", "copy", "upload", "gemm", "convolution"};
+    static const char* const names[] = {"launch", "fill", "copy", "upload", "gemm", "convolution", "gemv"};
     w.object([&] {
         w.key("phase").string(name_of(node.phase));
         w.key("stream").number(node.stream);

@@ -121,13 +121,22 @@ def spoken(recording: dict[str, Any]) -> list[str]:
             size = size if op["height"] > 1 else size[:1]
             body = f"copy {place(op['to'])} <- {place(op['from'])} {size}"
         elif kind == "upload":
-            body = f"upload {place(op['to'])} {op['bytes'][:16]} {len(op['bytes']) // 2}"
+            start = bytes.fromhex(op["bytes"][:16])
+            pointed = place(int.from_bytes(start, "little"))
+            shown = start.hex() if pointed.startswith("0x") else pointed
+            body = f"upload {place(op['to'])} {shown} {len(op['bytes']) // 2}"
+        elif kind == "gemv":
+            operands = ", ".join(place(address) for address in op["operands"])
+            keys = ("transpose", "sizes", "leading", "steps", "strides", "batch")
+            numbers = [op[key] for key in keys]
+            body = f"gemv ({operands}) {numbers} {op['alpha']} {op['beta']}"
         elif kind == "convolution":
             body = convolution(op, place)
         else:
             operands = ", ".join(place(address) for address in op["operands"])
             numbers = [op[k] for k in ("transpose", "sizes", "leading", "types", "compute", "math")]
-            body = f"gemm ({operands}) {numbers} {op['alpha']} {op['beta']}"
+            arrays = " of arrays" if op["pointers"] else ""
+            body = f"gemm{arrays} ({operands}) {numbers} {op['alpha']} {op['beta']}"
         stream = f" stream {node['stream']}" if node["stream"] else ""
         after = f" after {node['after']}" if node["after"] else ""
         lines.append(f"{node['phase']} {body}{stream}{after}")
@@ -384,7 +393,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Refused", {"init": ("eight",)}, "torch operator full (with the 8-byte value 1.1)"),
     ("Refused", {"init": ("timed",)}, "measures time on the device (cudaEventElapsedTime)"),
     ("Refused", {"init": ("host",)}, "returns a tensor that is not a dense one on the device"),
-    ("Vector", {}, "calls cublasSgemv_v2"),
+    ("Vector", {}, "calls cublasSsymv_v2"),
     ("Unjoined", {}, "a stream is not joined before the call ends"),
     ("PackedLate", {"init": (4,), "weights": ("weight", 4)}, "prepare() computes with torch after"),
     ("LaunchesInConstructor", {}, "launches kernels while it is constructed"),

@@ -39,7 +39,39 @@ def convolutions_are_recorded(server: Server) -> None:
     assert done.second == [words], done.second
 
 
+def products_are_recorded(server: Server) -> None:
+    """Products with vectors, and those whose matrices' addresses lie on the device."""
+    one, zero = {"f32": 0x3F800000}, {"f32": 0}
+    done = Recorded(server, "Vectors", shapes=((64,), (16,)))
+    place = "gemv (input 0, input 1, made 0)"
+    assert done.second == [
+        f"{place} [0, [4, 8], 4, [1, 1], [0, 0, 0], 1] {one} {zero}",
+        f"{place} [1, [4, 4], 4, [2, 1], [0, 0, 0], 1] {one} {one}",
+        f"{place} [0, [4, 4], 4, [1, 1], [16, 4, 4], 2] {one} {zero}",
+    ], done.second
+
+    done = Recorded(server, "Arrays", shapes=((32,), (16,)))
+    upload, product = done.second
+    assert upload == "upload made 1 input 0 48", upload
+    numbers = "[[0, 0], [4, 4, 4], [4, 4, 4], [0, 0, 0], 68, 0]"
+    words = f"gemm of arrays (made 1, made 1+16, made 1+32) {numbers} {one} {zero}"
+    assert product == words, product
+
+
+def boxes_are_copied_row_by_row(server: Server) -> None:
+    """Whole slices are rows of one copy, others are a copy each."""
+    done = Recorded(server, "Boxes", shapes=((256,),))
+    assert done.second == [
+        "copy made 0 <- input 0 [8, 6, 8, 16]",
+        "copy made 0 <- input 0+100 [8, 3, 8, 16]",
+        "copy made 0+24 <- input 0+180 [8, 3, 8, 16]",
+        "copy made 0 <- input 0+100 [8, 2, 24, 80]",
+    ], done.second
+
+
 REFUSED = [
+    ("run_backward_vector", "calls cublasSgemv with a vector that begins at its end"),
+    ("run_host_arrays", "passes cublasSgemmBatched an array of the host"),
     ("run_filter_gradient", "calls cudnnConvolutionBackwardFilter"),
     ("run_int8_convolution", "calls cudnnConvolutionForward with the data type 3"),
 ]
@@ -64,6 +96,8 @@ def errors_of_libraries_reach_the_candidate(server: Server) -> None:
 
 CASES: list[Callable[[Server], None]] = [
     convolutions_are_recorded,
+    products_are_recorded,
+    boxes_are_copied_row_by_row,
     other_calls_of_libraries_are_named,
     errors_of_libraries_reach_the_candidate,
 ]
