@@ -7,7 +7,7 @@
 //   recorder_modules     fat binaries, kernels, variables, occupancy
 //   recorder_timeline    the order that streams and events impose
 //   recorder_streams     streams, events, captured graphs
-//   recorder_launch, _transfer, _blas, _dnn, _tensormap    operations
+//   recorder_launch, _transfer, _blas, _lt, _dnn, _tensormap    operations
 //   recorder_device      questions about the device, errors
 //   recorder_write       the recording as JSON
 #pragma once
@@ -199,7 +199,25 @@ struct Convolution {
     std::optional<DnnEpilogue> epilogue;
 };
 
-using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm, Convolution, Gemv>;
+struct LtMatrix {
+    uint64_t at;
+    uint32_t dtype;
+    int64_t sizes[2];
+    int64_t leading;
+    bool row_major;
+    uint32_t batch;
+    int64_t stride;
+};
+
+struct Matmul {
+    int transpose[2];
+    std::vector<LtMatrix> matrices;  // A, B, C and D
+    Scalar alpha, beta;
+    uint32_t compute, epilogue;
+    std::optional<uint64_t> bias;
+};
+
+using Operation = std::variant<Launch, Fill, Copy, Upload, Gemm, Convolution, Gemv, Matmul>;
 
 // ---- recorder_timeline, recorder_streams
 

@@ -195,6 +195,26 @@ void fields(Writer& w, const Gemv& gemv) {
     w.key("math").number(gemv.math);
 }
 
+void fields(Writer& w, const Matmul& matmul) {
+    integers(w, "transpose", matmul.transpose);
+    w.key("matrices").list(matmul.matrices, [&](const LtMatrix& m) {
+        w.object([&] {
+            w.key("at").number(m.at);
+            w.key("dtype").number(m.dtype);
+            integers(w, "sizes", m.sizes);
+            w.key("leading").integer(m.leading);
+            w.key("row_major").boolean(m.row_major);
+            w.key("batch").number(m.batch);
+            w.key("stride").integer(m.stride);
+        });
+    });
+    scalar(w, "alpha", matmul.alpha);
+    scalar(w, "beta", matmul.beta);
+    w.key("compute").number(matmul.compute);
+    w.key("epilogue").number(matmul.epilogue);
+    optional_integer(w, "bias", matmul.bias);
+}
+
 void tensor(Writer& w, const char* key, const DnnTensor& tensor) {
     w.key(key).object([&] {
         w.key("at").number(tensor.at);
@@ -240,7 +260,8 @@ void fields(Writer& w, const Convolution& convolution) {
 }
 
 void node(Writer& w, const Node& node) {
-    static const char* const names[] = {"launch", "fill", "copy", "upload", "gemm", "convolution", "gemv"};
+    static const char* const names[] = {"launch", "fill",        "copy", "upload",
+                                        "gemm",   "convolution", "gemv", "matmul"};
     w.object([&] {
         w.key("phase").string(name_of(node.phase));
         w.key("stream").number(node.stream);

@@ -130,6 +130,12 @@ def spoken(recording: dict[str, Any]) -> list[str]:
             keys = ("transpose", "sizes", "leading", "steps", "strides", "batch")
             numbers = [op[key] for key in keys]
             body = f"gemv ({operands}) {numbers} {op['alpha']} {op['beta']}"
+        elif kind == "matmul":
+            places = ", ".join(place(matrix["at"]) for matrix in op["matrices"])
+            sizes = [matrix["sizes"] for matrix in op["matrices"]]
+            bias = f" + {place(op['bias'])}" if op["bias"] else ""
+            numbers = [op[key] for key in ("transpose", "compute", "epilogue")]
+            body = f"matmul ({places}) {sizes} {numbers}{bias}"
         elif kind == "convolution":
             body = convolution(op, place)
         else:

@@ -58,6 +58,16 @@ def products_are_recorded(server: Server) -> None:
     assert product == words, product
 
 
+def products_of_cublaslt_are_recorded(server: Server) -> None:
+    """Descriptors become fields; the algorithm is the replayer's."""
+    weights = {"weight": server.torch.randn(6, 8), "bias": server.torch.randn(6)}
+    for epilogue, bias in [(36, " + weight 1"), (1, "")]:
+        done = Recorded(server, "Linear", init=(epilogue,), weights=weights, shapes=((4, 8),))
+        words = "matmul (weight 0, input 0, made 0, made 0) [[8, 6], [8, 4], [6, 4], [6, 4]]"
+        numbers = f"[[1, 0], 77, {epilogue}]"
+        assert done.second == [f"{words} {numbers}{bias}"], done.second
+
+
 def boxes_are_copied_row_by_row(server: Server) -> None:
     """Whole slices are rows of one copy, others are a copy each."""
     done = Recorded(server, "Boxes", shapes=((256,),))
@@ -70,6 +80,7 @@ def boxes_are_copied_row_by_row(server: Server) -> None:
 
 
 REFUSED = [
+    ("run_lt_scales", "sets attribute 17 (cublasLtMatmulDescSetAttribute)"),
     ("run_backward_vector", "calls cublasSgemv with a vector that begins at its end"),
     ("run_host_arrays", "passes cublasSgemmBatched an array of the host"),
     ("run_filter_gradient", "calls cudnnConvolutionBackwardFilter"),
@@ -97,6 +108,7 @@ def errors_of_libraries_reach_the_candidate(server: Server) -> None:
 CASES: list[Callable[[Server], None]] = [
     convolutions_are_recorded,
     products_are_recorded,
+    products_of_cublaslt_are_recorded,
     boxes_are_copied_row_by_row,
     other_calls_of_libraries_are_named,
     errors_of_libraries_reach_the_candidate,

@@ -43,6 +43,10 @@ impl Op {
                 **gemv = gemv.try_map(&mut |address| changed(address, change))?;
                 Ok(())
             }
+            Self::Matmul(matmul) => {
+                **matmul = matmul.try_map(&mut |address| changed(address, change))?;
+                Ok(())
+            }
             Self::Convolution(convolution) => {
                 **convolution = convolution.try_map(&mut |address| changed(address, change))?;
                 Ok(())
@@ -65,7 +69,11 @@ impl Op {
             Self::Fill(fill) => vec![&mut fill.to],
             Self::Copy(copy) => vec![&mut copy.to, &mut copy.from],
             Self::Upload(upload) => vec![&mut upload.to],
-            Self::Launch(_) | Self::Gemm(_) | Self::Gemv(_) | Self::Convolution(_) => Vec::new(),
+            Self::Launch(_)
+            | Self::Gemm(_)
+            | Self::Gemv(_)
+            | Self::Matmul(_)
+            | Self::Convolution(_) => Vec::new(),
         }
     }
 }

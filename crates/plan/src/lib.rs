@@ -13,6 +13,7 @@ mod addresses;
 mod convolution;
 pub mod image;
 pub mod limits;
+mod matmul;
 mod merge;
 mod plan;
 mod products;
@@ -20,6 +21,7 @@ mod recording;
 mod validate;
 
 pub use convolution::{Convolution, DnnEpilogue, DnnFilter, DnnTensor};
+pub use matmul::{LtMatrix, Matmul};
 pub use merge::{Content, Merged, NotRecordable, Place, Sources, merge};
 pub use plan::{
     Address, Argument, Block, Constant, Copy2d, Fill, Gemm, GemmScalar, GemmType, Kernel, Launch,

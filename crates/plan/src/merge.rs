@@ -234,6 +234,7 @@ fn of_symbols(node: &RecordedNode) -> Vec<u32> {
         RecordedOp::Launch { .. }
         | RecordedOp::Gemm { .. }
         | RecordedOp::Gemv(_)
+        | RecordedOp::Matmul(_)
         | RecordedOp::Convolution(_) => &[],
     };
     let module = |memory: &&RecordedMemory| match memory {

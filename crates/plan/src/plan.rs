@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::convolution::Convolution;
+use crate::matmul::Matmul;
 use crate::products::Gemv;
 
 /// Version of the serialised plan. A reader refuses every other one.
@@ -173,6 +174,8 @@ pub enum Op {
     Gemm(Box<Gemm>),
     /// A product of a matrix and a vector.
     Gemv(Box<Gemv>),
+    /// A product of cuBLASLt.
+    Matmul(Box<Matmul>),
     /// A convolution of cuDNN.
     Convolution(Box<Convolution>),
 }

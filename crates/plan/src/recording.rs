@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::convolution::Convolution;
+use crate::matmul::Matmul;
 use crate::plan::{GemmScalar, GemmType};
 use crate::products::Gemv;
 
@@ -188,6 +189,7 @@ pub enum RecordedOp {
         pointers: bool,
     },
     Gemv(Box<Gemv<u64>>),
+    Matmul(Box<Matmul<u64>>),
     Convolution(Box<Convolution<u64>>),
 }
 

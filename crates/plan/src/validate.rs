@@ -6,6 +6,7 @@ mod convolution;
 mod extent;
 mod gemm;
 mod launch;
+mod matmul;
 mod tensor_map;
 
 use std::collections::BTreeSet;
@@ -197,6 +198,7 @@ impl Checker<'_> {
             Op::Upload(upload) => self.upload(upload)?,
             Op::Gemm(gemm) => self.gemm(gemm)?,
             Op::Gemv(gemv) => self.gemv(gemv)?,
+            Op::Matmul(matmul) => self.matmul(matmul)?,
             Op::Convolution(convolution) => self.convolution(convolution)?,
         }
         for address in node.op.addresses() {

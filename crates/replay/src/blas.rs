@@ -1,10 +1,13 @@
 //! Matrix products of cuBLAS, which is loaded when the first plan needs it.
 
+pub(crate) mod lt;
+
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_longlong, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use lt::Lt;
 use warpwright_plan::{Gemm, GemmScalar, Gemv, LaunchPlan, Op};
 
 use crate::context::{Context, SCRATCH_BYTES};
@@ -184,42 +187,58 @@ fn bits(scalar: GemmScalar) -> [u64; 2] {
 /// Streams in which a plan multiplies matrices.
 pub(crate) fn streams(plan: &LaunchPlan) -> BTreeSet<usize> {
     let nodes = plan.prepare.iter().chain(&plan.forward);
-    let multiplies = nodes.filter(|node| matches!(node.op, Op::Gemm(_) | Op::Gemv(_)));
+    let multiplies =
+        nodes.filter(|node| matches!(node.op, Op::Gemm(_) | Op::Gemv(_) | Op::Matmul(_)));
     multiplies.map(|node| node.stream as usize).collect()
 }
 
 /// cuBLAS, with a handle for each stream that has needed one.
 pub(crate) struct Blas {
     functions: Functions,
-    handles: Vec<Option<Handle>>,
-    workspaces: Vec<Address>,
+    lanes: Vec<Option<Lane>>,
+    path: PathBuf,
+    lt: Option<Lt>,
+}
+
+/// What a stream has.
+#[derive(Clone, Copy)]
+struct Lane {
+    handle: Handle,
+    workspace: Address,
 }
 
 impl Blas {
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
         let functions = Functions::load(path)?;
-        Ok(Self { functions, handles: Vec::new(), workspaces: Vec::new() })
+        Ok(Self { functions, lanes: Vec::new(), path: path.to_owned(), lt: None })
     }
 
-    /// Makes and warms the handles that these streams lack. The context has the streams.
+    /// Makes and warms the handles that these streams lack, and products of cuBLASLt ready. The context has the
+    /// streams, and is idle.
     pub(crate) fn provide(
         &mut self,
         context: &Context,
         streams: &BTreeSet<usize>,
+        shapes: &[lt::Shape],
     ) -> Result<(), Failure> {
+        if let Some(lt) = &mut self.lt {
+            lt.provide(shapes)?;
+        } else if !shapes.is_empty() {
+            self.lt.insert(Lt::load(&self.path)?).provide(shapes)?;
+        }
         for index in streams {
-            if self.handles.get(*index).copied().flatten().is_some() {
+            if self.lanes.get(*index).copied().flatten().is_some() {
                 continue;
             }
             let stream = context.streams().get(*index).copied();
             let stream =
                 stream.ok_or_else(|| Failure::Plan(format!("stream {index} has not been made")))?;
-            let handle = self.handle(context, stream)?;
-            if self.handles.len() <= *index {
-                self.handles.resize(*index + 1, None);
+            let lane = self.lane(context, stream)?;
+            if self.lanes.len() <= *index {
+                self.lanes.resize(*index + 1, None);
             }
-            if let Some(place) = self.handles.get_mut(*index) {
-                *place = Some(handle);
+            if let Some(place) = self.lanes.get_mut(*index) {
+                *place = Some(lane);
             }
             self.warm(context, *index)?;
         }
@@ -228,10 +247,11 @@ impl Blas {
 
     /// Queues fills of all workspaces, whose contents no product depends on.
     pub(crate) fn overwrite(&self, context: &Context) -> Result<(), Failure> {
-        self.workspaces.iter().try_for_each(|at| context.overwrite(*at, WORKSPACE_BYTES))
+        let mut lanes = self.lanes.iter().flatten();
+        lanes.try_for_each(|lane| context.overwrite(lane.workspace, WORKSPACE_BYTES))
     }
 
-    fn handle(&mut self, context: &Context, stream: Handle) -> Result<Handle, Failure> {
+    fn lane(&self, context: &Context, stream: Handle) -> Result<Lane, Failure> {
         let (mut handle, mut workspace) = (std::ptr::null_mut(), 0);
         let f = &self.functions;
         #[expect(unsafe_code, reason = "calls of the CUDA driver and of cuBLAS")]
@@ -245,8 +265,7 @@ impl Blas {
             let set = (f.set_workspace)(handle, pointer(workspace), WORKSPACE_BYTES);
             check("give cuBLAS a workspace", set)?;
         }
-        self.workspaces.push(workspace);
-        Ok(handle)
+        Ok(Lane { handle, workspace })
     }
 
     /// cuBLAS loads what it needs with the first product.
@@ -278,7 +297,7 @@ impl Blas {
         product: &Product,
         operands: [Address; 3],
     ) -> Result<(), Failure> {
-        let handle = self.of(stream)?;
+        let Lane { handle, .. } = self.of(stream)?;
         let cublas = &self.functions;
         let [op_a, op_b] = product.transpose;
         let [rows, columns, length] = product.sizes;
@@ -321,7 +340,7 @@ impl Blas {
         product: &VectorProduct,
         operands: [Address; 3],
     ) -> Result<(), Failure> {
-        let handle = self.of(stream)?;
+        let Lane { handle, .. } = self.of(stream)?;
         let cublas = &self.functions;
         let [rows, columns] = product.sizes;
         let [matrix, vector, result] = operands.map(pointer);
@@ -351,10 +370,25 @@ impl Blas {
         check("multiply a matrix and a vector", code)
     }
 
-    /// The handle of a stream.
-    fn of(&self, stream: usize) -> Result<Handle, Failure> {
-        let handle = self.handles.get(stream).copied().flatten();
-        handle.ok_or_else(|| Failure::Plan(format!("stream {stream} has no handle of cuBLAS")))
+    /// Queues a product of cuBLASLt in its stream, which has this number and handle.
+    pub(crate) fn multiply_lt(
+        &self,
+        (number, stream): (usize, Handle),
+        index: usize,
+        places: &[Address],
+    ) -> Result<(), Failure> {
+        let Lane { handle, workspace } = self.of(number)?;
+        let Some(lt) = &self.lt else {
+            return Err(Failure::Plan("cuBLASLt was not loaded".to_owned()));
+        };
+        // Products of cuBLAS in this stream have the same workspace, one after the other.
+        let lane = lt::Lane { handle, stream, workspace, bytes: WORKSPACE_BYTES };
+        lt.multiply(&lane, index, places)
+    }
+
+    fn of(&self, stream: usize) -> Result<Lane, Failure> {
+        let lane = self.lanes.get(stream).copied().flatten();
+        lane.ok_or_else(|| Failure::Plan(format!("stream {stream} has no handle of cuBLAS")))
     }
 }
 

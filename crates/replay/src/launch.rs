@@ -119,6 +119,10 @@ impl<'a> Launcher<'a> {
                 let operands = [0, 1, 2].map(|operand| frame.word(word + operand));
                 return self.blas()?.multiply_vector(node.stream, product, operands);
             }
+            Action::Matmul { word, places, index } => {
+                let places = frame.words(*word, *places);
+                return self.blas()?.multiply_lt((node.stream, stream), *index, places);
+            }
             Action::Convolution { word, places, index } => {
                 let Some(dnn) = self.libraries.dnn else {
                     return Err(Failure::Plan("cuDNN was not loaded".to_owned()));
@@ -267,6 +271,7 @@ fn transfer(driver: &Driver, action: &Action, frame: Frame<'_>, stream: Handle) 
         Action::Launch { .. }
         | Action::Gemm { .. }
         | Action::Gemv { .. }
+        | Action::Matmul { .. }
         | Action::Convolution { .. }
         | Action::Nothing => 0,
     }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use warpwright_plan::{
-    Argument, Convolution, Copy2d, Fill, Launch, LaunchPlan, Memory, Op, Relocation, Upload,
+    Argument, Convolution, Copy2d, Fill, Launch, LaunchPlan, Matmul, Memory, Op, Relocation, Upload,
 };
 
-use crate::blas::{Product, VectorProduct};
+use crate::blas::{Product, VectorProduct, lt};
 use crate::dnn::{self, Shape};
 use crate::driver::{Address, Handle, LaunchAttribute};
 use crate::failure::{Failure, printable};
@@ -124,6 +124,13 @@ pub(crate) enum Action {
         word: usize,
         product: VectorProduct,
     },
+    Matmul {
+        /// In the order of [`warpwright_plan::Matmul::try_map`].
+        word: usize,
+        places: usize,
+        /// Its number among [`lt::shapes`].
+        index: usize,
+    },
     Convolution {
         /// In the order of [`warpwright_plan::Convolution::try_map`].
         word: usize,
@@ -153,7 +160,7 @@ impl Outline {
         }
         let events = events_of(nodes)?;
         let mut outline = Self { events: events.len(), streams: 1, ..Self::default() };
-        let shapes = dnn::shapes(plan);
+        let (shapes, products) = (dnn::shapes(plan), lt::shapes(plan));
         let mut begun = [false; MAX_STREAMS];
         let mut names = Vec::new();
         for (index, node) in (0u32..).zip(nodes) {
@@ -192,6 +199,9 @@ impl Outline {
                     outline.words.extend(gemv.operands.map(Target::Block));
                     let product = VectorProduct::of(gemv)?;
                     ("multiply a matrix and a vector".to_owned(), Action::Gemv { word, product })
+                }
+                Op::Matmul(matmul) => {
+                    ("multiply matrices".to_owned(), outline.matmul(matmul, &products)?)
                 }
                 Op::Convolution(convolution) => {
                     ("convolve".to_owned(), outline.convolution(convolution, &shapes)?)
@@ -321,6 +331,16 @@ impl Outline {
             to_pitch: size(copy.to_pitch)?,
             from_pitch: size(copy.from_pitch)?,
         })
+    }
+
+    fn matmul(&mut self, matmul: &Matmul, shapes: &[lt::Shape]) -> Result<Action, Failure> {
+        let shape = lt::shape(matmul);
+        let index = shapes.iter().position(|known| *known == shape);
+        let index =
+            index.ok_or_else(|| Failure::Plan("it has too many different products".to_owned()))?;
+        let (word, places) = (self.words.len(), matmul.places());
+        self.words.extend(places.iter().map(|place| Target::Block(**place)));
+        Ok(Action::Matmul { word, places: places.len(), index })
     }
 
     fn convolution(

@@ -193,7 +193,7 @@ impl Session {
             let path = request(path, "the plan needs cuBLAS, and the replayer has none")?;
             self.blas.insert(Blas::load(path)?)
         };
-        blas.provide(&self.context, &streams)
+        blas.provide(&self.context, &streams, &blas::lt::shapes(plan))
     }
 
     /// Makes the convolutions of a plan ready.

@@ -59,6 +59,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         degenerate: Degenerate::Judged,
         // Where there is no device tier, opening fails with the reason.
         tier: Some(Tier::Device),
+        share_baselines: false,
         window_ms: None,
     };
     let files = HostFiles { python: args.python.clone(), cache };

@@ -313,8 +313,7 @@ impl Replay {
         // What nobody has mapped is free again.
         oracle.unmap_inputs()?;
         let renewed = arena.renew_inputs(wanted);
-        let (lent, bytes) =
-            renewed.map_err(|error| no_inputs(error, self.local, oracle.name()))?;
+        let (lent, bytes) = renewed.map_err(|error| no_inputs(error, self.local, oracle.name()))?;
         let request = json_of(&Request::Inputs(wire::Inputs { bytes }));
         let answer = self.replayer.worker.ask_lending::<Json>(&request, lent.as_fd(), PATIENCE);
         answer.map_err(|answer| trouble("forward", answer))?;

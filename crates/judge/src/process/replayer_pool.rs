@@ -195,7 +195,7 @@ mod tests {
             device: Arc::clone(&ours.device),
             workers: Arc::default(),
             forks: Forks::default(),
-            plans: Ok(PlanTools { recorder, replayer, cublas: None, answers }),
+            plans: Ok(PlanTools { recorder, replayer, cublas: None, cudnn: None, answers }),
             memory_bytes: ours.memory_bytes,
         };
         let cache = folder.join("build");

@@ -254,7 +254,9 @@ impl Means {
             |is: fn(&Op) -> bool| plan.prepare.iter().chain(&plan.forward).any(|node| is(&node.op));
         Self {
             launches: any(|op| matches!(op, Op::Launch(_))),
-            products: any(|op| matches!(op, Op::Gemm(_) | Op::Gemv(_) | Op::Convolution(_))),
+            products: any(|op| {
+                matches!(op, Op::Gemm(_) | Op::Gemv(_) | Op::Matmul(_) | Op::Convolution(_))
+            }),
         }
     }
 }

@@ -248,6 +248,7 @@ fn unbuilt(folder: &Path, stored: &StoredPlan) -> Artifact {
         own_kernels: 0,
         library_calls: stored.head.library_calls.clone(),
         kernels_alone: BTreeMap::new(),
+        device_images: Vec::new(),
         warnings: Vec::new(),
         cached: true,
         seconds: 0.0,

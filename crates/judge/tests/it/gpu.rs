@@ -142,7 +142,7 @@ fn gpu_repeats_in_new_contexts_confirm_verdicts() {
         .unwrap()
         .judge(&candidate(HONEST), Stage::Verified)
         .unwrap();
-    assert_eq!(usual.seconds.repeat, 0.0);
+    assert!(usual.seconds.repeat <= 0.0, "{}", usual.seconds.repeat);
 }
 
 /// Replays a captured graph: with copies of inputs and results and captured anew for other weights, or

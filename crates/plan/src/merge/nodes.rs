@@ -150,6 +150,11 @@ impl Resolver<'_> {
                 let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
                 Op::Gemv(Box::new(one.try_map(&mut pair)?))
             }
+            (R::Matmul(one), R::Matmul(other)) => {
+                let mut others = other.places().into_iter().copied();
+                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
+                Op::Matmul(Box::new(one.try_map(&mut pair)?))
+            }
             (R::Convolution(one), R::Convolution(other)) => {
                 let mut others = other.places().into_iter().copied();
                 // They are equal but for their addresses, of which they have as many.
@@ -401,6 +406,10 @@ fn scalars(op: &RecordedOp) -> RecordedOp {
         }
         RecordedOp::Gemm { operands, .. } => *operands = [0; 3],
         RecordedOp::Gemv(gemv) => gemv.operands = [0; 3],
+        RecordedOp::Matmul(matmul) => {
+            let Ok(blank) = matmul.try_map::<u64, Infallible>(&mut |_| Ok(0));
+            **matmul = blank;
+        }
         RecordedOp::Convolution(convolution) => {
             let Ok(blank) = convolution.try_map::<u64, Infallible>(&mut |_| Ok(0));
             **convolution = blank;

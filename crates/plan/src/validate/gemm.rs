@@ -58,16 +58,7 @@ impl Scalar {
 
 impl Checker<'_> {
     pub(super) fn gemm(&self, gemm: &Gemm) -> Rule {
-        let found = COMPUTE.iter().find(|(computes, ..)| computes.contains(&gemm.compute));
-        let (_, scalar, types) = found.ok_or("its compute type is unknown")?;
-        // cuBLAS reads scalars through a pointer: of another type it would read something else.
-        let scalars = [gemm.alpha, gemm.beta].map(Scalar::of);
-        ensure(scalars == [*scalar; 2], "its factors are not of the compute type")?;
-        let [of_a, of_b, of_c] = gemm.types.map(|GemmType(data)| data);
-        ensure(
-            of_a == of_b && types.contains(&(of_a, of_c)),
-            "cuBLAS has no product of these types",
-        )?;
+        factors_and_types(gemm.compute, [gemm.alpha, gemm.beta], gemm.types)?;
         ensure(gemm.transpose.iter().all(|transpose| *transpose <= 2), "its operation is unknown")?;
         ensure(MATH.contains(&gemm.math), "its math mode is unknown")?;
         let algorithm = matches!(gemm.algorithm, -1..=23 | 99..=115);
@@ -131,7 +122,7 @@ impl Checker<'_> {
     }
 
     /// Whether matrices of positive sizes, so many of them so far apart, lie in their block.
-    fn matrices(
+    pub(super) fn matrices(
         &self,
         at: Address,
         [rows, columns, leading]: [i64; 3],
@@ -153,11 +144,25 @@ impl Checker<'_> {
 /// Bytes of an address.
 const POINTER: u64 = 8;
 
-fn positive(size: i64) -> bool {
+/// Whether cuBLAS multiplies `A` and `B` of these types to `C`, with factors of these.
+pub(super) fn factors_and_types(
+    compute: u32,
+    factors: [GemmScalar; 2],
+    types: [GemmType; 3],
+) -> Rule {
+    let found = COMPUTE.iter().find(|(computes, ..)| computes.contains(&compute));
+    let (_, scalar, known) = found.ok_or("its compute type is unknown")?;
+    // cuBLAS reads scalars through a pointer: of another type it would read something else.
+    ensure(factors.map(Scalar::of) == [*scalar; 2], "its factors are not of the compute type")?;
+    let [of_a, of_b, of_c] = types.map(|GemmType(data)| data);
+    ensure(of_a == of_b && known.contains(&(of_a, of_c)), "cuBLAS has no product of these types")
+}
+
+pub(super) fn positive(size: i64) -> bool {
     (1..=i64::from(i32::MAX)).contains(&size)
 }
 
-fn element_bytes(GemmType(of): GemmType) -> Option<u64> {
+pub(super) fn element_bytes(GemmType(of): GemmType) -> Option<u64> {
     Some(match of {
         data::F64 => 8,
         data::F32 | data::I32 => 4,

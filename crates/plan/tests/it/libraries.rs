@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use warpwright_plan::image::Image;
 use warpwright_plan::{
-    Convolution, DnnTensor, Gemm, GemmScalar, Gemv, Invalid, LaunchPlan, Op, Part,
+    Convolution, DnnTensor, Gemm, GemmScalar, Gemv, Invalid, LaunchPlan, Matmul, Op, Part,
 };
 
 use crate::fixture::{LIBRARY, fatbins};
 use crate::small::{
-    BYTES, INPUT, RESULT, TABLE, WEIGHT, address, convolution, gemm, gemv, node, world,
+    BYTES, INPUT, RESULT, TABLE, WEIGHT, address, convolution, gemm, gemv, matmul, node, world,
 };
 
 /// Where the plan's call of a library is.
@@ -16,6 +16,8 @@ const CALL: usize = 4;
 /// Behind it a product with a vector, and one of arrays of matrices.
 const VECTOR: usize = 5;
 const ARRAYS: usize = 6;
+/// And one of cuBLASLt.
+const MATMUL: usize = 7;
 
 fn plan() -> LaunchPlan {
     let mut world = world();
@@ -25,6 +27,8 @@ fn plan() -> LaunchPlan {
     let operands = [places[1], places[0], places[2]];
     world.forward.push(node(Op::Gemv(Box::new(gemv(operands)))));
     world.forward.push(node(Op::Gemm(Box::new(Gemm { pointers: true, ..gemm(operands) }))));
+    let matrices = [places[0], places[1], places[2], places[2]];
+    world.forward.push(node(Op::Matmul(Box::new(matmul(matrices, Some(places[3]))))));
     world.plan().0
 }
 
@@ -279,5 +283,70 @@ fn arrays_of_matrices_lie_in_their_blocks() {
         assert!(check(&plan).is_err());
         product(&mut plan).operands[operand].offset = 4;
         assert!(check(&plan).is_err());
+    }
+}
+
+#[test]
+fn products_of_cublaslt_that_lie_are_refused() {
+    type Change = fn(&mut Matmul);
+    fn product(plan: &mut LaunchPlan) -> &mut Matmul {
+        let Op::Matmul(matmul) = &mut plan.forward[MATMUL].op else { unreachable!() };
+        matmul
+    }
+    let types = "cuBLAS has no product of these types";
+    let size = "a size is not positive or too large";
+    let leading = "a leading dimension is too small or too large";
+    let fit = "its matrices do not fit each other";
+    let epilogue = "its epilogue is unknown";
+    let beyond = "it reaches beyond its block";
+    let cases: [(&'static str, Change); 26] = [
+        ("its compute type is unknown", |p| p.compute = 66),
+        ("its factors are not of the compute type", |p| p.beta = GemmScalar::F64(0)),
+        (types, |p| p.matrices[0].dtype = 2),
+        (types, |p| p.matrices[2].dtype = 2),
+        (types, |p| p.matrices[3].dtype = 1),
+        ("its operation is unknown", |p| p.transpose[0] = 3),
+        (size, |p| p.matrices[1].sizes[0] = 0),
+        (size, |p| p.matrices[1].sizes[1] = 1 << 31),
+        (size, |p| p.matrices[2].leading = i64::MIN),
+        ("its batch is empty or too large", |p| p.matrices[0].batch = 0),
+        ("its matrices are not as many", |p| p.matrices[1].batch = 1),
+        (leading, |p| p.matrices[0].leading = 3),
+        (leading, |p| p.matrices[1].leading = 4),
+        ("a stride is negative", |p| p.matrices[3].stride = -1),
+        (fit, |p| p.transpose[0] = 0),
+        (fit, |p| p.matrices[2].sizes = [5, 6]),
+        (fit, |p| p.matrices[3].sizes = [6, 4]),
+        (epilogue, |p| p.epilogue = 1),
+        (epilogue, |p| p.epilogue = 5),
+        (epilogue, |p| p.epilogue = 164),
+        (epilogue, |p| p.bias = None),
+        (beyond, |p| p.matrices[0].at.offset = BYTES - 188),
+        (beyond, |p| p.matrices[1].at.offset = BYTES - 240),
+        (beyond, |p| p.matrices[3].at.offset = BYTES - 308),
+        (beyond, |p| p.bias.as_mut().unwrap().offset = BYTES - 20),
+        ("an operand is not aligned", |p| p.bias.as_mut().unwrap().offset = 2),
+    ];
+    assert_eq!(check(&plan()), Ok(()), "the control");
+    for (rule, change) in cases {
+        let mut plan = plan();
+        change(product(&mut plan));
+        let refused = Invalid::Part { part: Part::Forward(MATMUL), rule };
+        assert_eq!(check(&plan), Err(refused), "{:?}", product(&mut plan));
+    }
+    let mut at_the_end = plan();
+    let p = product(&mut at_the_end);
+    // Two of 24 floats; two of three rows of 8 and one of 5, 32 apart; two of four columns of 8 and one of 6, 40 apart.
+    p.matrices[0].at.offset = BYTES - 192;
+    p.matrices[1].at.offset = BYTES - 244;
+    p.matrices[3].at.offset = BYTES - 312;
+    p.bias.as_mut().unwrap().offset = BYTES - 24;
+    assert_eq!(check(&at_the_end), Ok(()));
+    for (epilogue, biased) in [(1, false), (2, false), (32, false), (4, true), (6, true)] {
+        let mut plan = plan();
+        let p = product(&mut plan);
+        p.epilogue = epilogue;
+        p.bias = p.bias.filter(|_| biased);
+        assert_eq!(check(&plan), Ok(()), "{epilogue}");
     }
 }

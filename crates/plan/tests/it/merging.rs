@@ -13,8 +13,8 @@ use crate::json;
 use crate::model::{Kind, Piece, World};
 use crate::recorded::{Random, hex};
 use crate::small::{
-    BYTES, address, convolution, copy, fill, gather, gemm, gemv, launch, map, mapped, on_stream,
-    output, pointers, scale, upload,
+    BYTES, address, convolution, copy, fill, gather, gemm, gemv, launch, map, mapped, matmul,
+    on_stream, output, pointers, scale, upload,
 };
 
 /// A candidate that `random` decides.
@@ -96,7 +96,7 @@ fn random_op(random: &mut Random, blocks: &[u32], world: &mut World) -> Op {
     let at = |random: &mut Random| -> Address {
         address(blocks[random.below(blocks.len() as u64) as usize], random.below(64) * 64)
     };
-    match random.below(14) {
+    match random.below(15) {
         0 | 1 => scale(at(random), at(random)),
         2 => gather(at(random), at(random)),
         3 => {
@@ -124,6 +124,10 @@ fn random_op(random: &mut Random, blocks: &[u32], world: &mut World) -> Op {
             let symbol =
                 Memory::Symbol { module: 0, name: name.to_owned(), offset: 4 * random.below(40) };
             Op::Upload(upload(symbol, None))
+        }
+        14 => {
+            let bias = (random.below(2) == 0).then(|| at(random));
+            Op::Matmul(Box::new(matmul([(); 4].map(|()| at(random)), bias)))
         }
         12 => Op::Gemv(Box::new(gemv([at(random), at(random), at(random)]))),
         13 => {

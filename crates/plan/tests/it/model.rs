@@ -383,7 +383,7 @@ fn names_symbol(op: &Op) -> bool {
         Op::Fill(fill) => symbol(&fill.to),
         Op::Copy(copy) => symbol(&copy.to) || symbol(&copy.from),
         Op::Upload(upload) => symbol(&upload.to),
-        Op::Launch(_) | Op::Gemm(_) | Op::Gemv(_) | Op::Convolution(_) => false,
+        Op::Launch(_) | Op::Gemm(_) | Op::Gemv(_) | Op::Matmul(_) | Op::Convolution(_) => false,
     }
 }
 
@@ -416,6 +416,10 @@ fn each_block(op: &mut Op, visit: &mut dyn FnMut(&mut u32)) {
         }
         Op::Gemm(gemm) => gemm.operands.iter_mut().for_each(|at| visit(&mut at.block)),
         Op::Gemv(gemv) => gemv.operands.iter_mut().for_each(|at| visit(&mut at.block)),
+        Op::Matmul(matmul) => {
+            matmul.matrices.iter_mut().for_each(|matrix| visit(&mut matrix.at.block));
+            matmul.bias.iter_mut().for_each(|at| visit(&mut at.block));
+        }
         Op::Convolution(convolution) => {
             let Ok(changed) = convolution.try_map::<_, std::convert::Infallible>(&mut |at| {
                 let mut at = *at;

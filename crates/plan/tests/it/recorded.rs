@@ -82,6 +82,11 @@ pub(crate) fn recorded_op(op: &Op, at: &dyn Fn(Address) -> u64, first_map: u32) 
                 gemv.try_map::<u64, std::convert::Infallible>(&mut |place| Ok(at(*place)));
             RecordedOp::Gemv(Box::new(recorded))
         }
+        Op::Matmul(matmul) => {
+            let Ok(recorded) =
+                matmul.try_map::<u64, std::convert::Infallible>(&mut |place| Ok(at(*place)));
+            RecordedOp::Matmul(Box::new(recorded))
+        }
         Op::Convolution(convolution) => {
             let Ok(recorded) =
                 convolution.try_map::<u64, std::convert::Infallible>(&mut |place| Ok(at(*place)));

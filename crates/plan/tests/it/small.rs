@@ -2,8 +2,8 @@
 
 use warpwright_plan::{
     Address, Argument, Convolution, Copy2d, DnnEpilogue, DnnFilter, DnnTensor, Fill, Gemm,
-    GemmScalar, GemmType, Gemv, Launch, Memory, Node, Op, Output, RecordedOp, Recording,
-    Relocation, TensorMap, Upload,
+    GemmScalar, GemmType, Gemv, Launch, LtMatrix, Matmul, Memory, Node, Op, Output, RecordedOp,
+    Recording, Relocation, TensorMap, Upload,
 };
 
 use crate::model::{Kind, Piece, World};
@@ -130,6 +130,34 @@ pub(crate) fn gemv(operands: [Address; 3]) -> Gemv {
     }
 }
 
+/// Two transposed matrices of 4 x 6 times such of 4 x 5 in rows, with or without a bias of 6.
+pub(crate) fn matmul(at: [Address; 4], bias: Option<Address>) -> Matmul {
+    let [a, b, c, d] = at;
+    let matrix = |at, sizes, leading, stride| LtMatrix {
+        at,
+        dtype: 0,
+        sizes,
+        leading,
+        row_major: false,
+        batch: 2,
+        stride,
+    };
+    Matmul {
+        transpose: [1, 0],
+        matrices: [
+            matrix(a, [4, 6], 4, 24),
+            LtMatrix { row_major: true, ..matrix(b, [4, 5], 8, 32) },
+            matrix(c, [6, 5], 6, 30),
+            matrix(d, [6, 5], 8, 40),
+        ],
+        alpha: GemmScalar::F32(0x3f80_0000),
+        beta: GemmScalar::F32(0),
+        compute: 68,
+        epilogue: if bias.is_some() { 36 } else { 1 },
+        bias,
+    }
+}
+
 /// Two images of 4 x 5 with 4 channels become two of 2 x 5 with 6, in two groups, channels last.
 pub(crate) fn convolution([source, filter, result, bias, residual]: [Address; 5]) -> Convolution {
     let tensor = |at, dims: [u32; 4], strides: [u32; 4]| DnnTensor {
@@ -210,7 +238,6 @@ pub(crate) fn world() -> World {
             ])))),
         ],
         joined: Vec::new(),
-        zeroed: Vec::new(),
         outputs: vec![output(RESULT)],
     }
 }

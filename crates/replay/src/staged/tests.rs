@@ -3,8 +3,8 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use warpwright_plan::{
     Address as At, Argument, Block, Convolution, Copy2d, DnnEpilogue, DnnFilter, DnnTensor, Fill,
-    Gemm, GemmScalar, GemmType, Gemv, Kernel, Launch, LaunchPlan, Memory, Node as PlanNode, Op,
-    Outputs, Producer, Relocation, Role, Upload,
+    Gemm, GemmScalar, GemmType, Gemv, Kernel, Launch, LaunchPlan, LtMatrix, Matmul, Memory,
+    Node as PlanNode, Op, Outputs, Producer, Relocation, Role, Upload,
 };
 
 use super::*;
@@ -215,6 +215,7 @@ fn operations_get_addresses_of_blocks_and_symbols() {
         })),
         node(Op::Gemm(Box::new(gemm()))),
         node(Op::Gemv(Box::new(gemv()))),
+        node(Op::Matmul(Box::new(matmul()))),
         node(Op::Convolution(Box::new(convolution()))),
     ];
     let program = program_of(&plan(Vec::new(), operations), &CALLS).unwrap();
@@ -224,7 +225,8 @@ fn operations_get_addresses_of_blocks_and_symbols() {
         let words = [SYMBOL + 48, result, input + 16, input, BASE + 1024 + 4, result + 8];
         let convolved = [input, BASE + 1024, result, BASE + 1024 + 64, input + 4];
         let multiplied = [BASE + 1024, input, result + 12];
-        assert_eq!(frame.words, [words.as_slice(), &multiplied, &convolved].concat());
+        let biased = [BASE + 1024, input, result, result, BASE + 1024 + 8];
+        assert_eq!(frame.words, [words.as_slice(), &multiplied, &biased, &convolved].concat());
         let last = program.nodes().last().map(|node| &node.action);
         let Some(Action::Convolution { word: first, places, index: 0 }) = last else {
             unreachable!()
@@ -276,6 +278,27 @@ fn gemv() -> Gemv {
         alpha: GemmScalar::F32(1),
         beta: GemmScalar::F32(0),
         math: 0,
+    }
+}
+
+fn matmul() -> Matmul {
+    let matrix = |at| LtMatrix {
+        at,
+        dtype: 0,
+        sizes: [1, 1],
+        leading: 1,
+        row_major: false,
+        batch: 1,
+        stride: 0,
+    };
+    Matmul {
+        transpose: [0, 0],
+        matrices: [at(0, 0), at(1, 0), at(2, 0), at(2, 0)].map(matrix),
+        alpha: GemmScalar::F32(1),
+        beta: GemmScalar::F32(0),
+        compute: 68,
+        epilogue: 4,
+        bias: Some(at(0, 8)),
     }
 }
 

@@ -237,3 +237,37 @@ fn gpu_products_with_vectors_and_arrays_are_right() {
         assert_eq!(arena.floats(2 * BLOCK + 256, 8), expected, "graph {graph}: arrays");
     }
 }
+
+#[test]
+fn gpu_products_of_cublaslt_are_right() {
+    let gpu = Gpu::open();
+    let arena = arena(&gpu);
+    let Some(path) = cublas() else {
+        println!("skipped: there is no cuBLAS; WARPWRIGHT_CUBLAS can name it");
+        return;
+    };
+    let mut replayer = start(&arena, Some(&path));
+    let input: Vec<f32> = (0..96u16).map(|i| f32::from(i % 11) - 5.0).collect();
+    let weight: Vec<f32> = (0..48u16).map(|i| f32::from(i % 7) - 3.0).collect();
+    let bias: Vec<f32> = (0..6u16).map(f32::from).collect();
+    let expected: Vec<f32> = (0..24usize)
+        .map(|i| {
+            let (row, column) = (i % 6, i / 6);
+            let sum: f32 = (0..8).map(|k| weight[row * 8 + k] * input[column * 12 + k]).sum();
+            (sum + bias[row]).max(0.0)
+        })
+        .collect();
+    for time in ["first", "second"] {
+        ready(&mut replayer, &plans::linear(), &[BLOCK, 2 * BLOCK]);
+        arena.write(BLOCK, &weight);
+        arena.write(2 * BLOCK, &bias);
+        for graph in [false, true] {
+            arena.write(0, &input);
+            arena.write(3 * BLOCK, &[f32::NAN; 1024]);
+            go(&mut replayer, &[0, 3 * BLOCK], 1, graph);
+            let found = arena.floats(3 * BLOCK, 24);
+            assert_eq!(found, expected, "loaded for the {time} time, graph {graph}");
+        }
+        replayer.done(json!({"do": "unload"}));
+    }
+}

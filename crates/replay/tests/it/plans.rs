@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use warpwright_plan::image::Image;
 use warpwright_plan::{
     Address, Argument, Block, Convolution, Copy2d, Fill, Gemm, GemmScalar, GemmType, Gemv, Kernel,
-    Launch, LaunchPlan, Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION, Producer,
-    Relocation, Role, TensorMap, Upload,
+    Launch, LaunchPlan, LtMatrix, Matmul, Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION,
+    Producer, Relocation, Role, TensorMap, Upload,
 };
 
 use crate::convolutions;
@@ -328,6 +328,37 @@ pub(crate) fn other_products() -> LaunchPlan {
     plan(&[], &blocks, forward)
 }
 
+/// `relu(w^T x + bias)` by cuBLASLt; `w` has 6 columns of 8 (a weight), `x` 4 columns of 8, each 12 numbers before the
+/// next (an input). Blocks: input, weight, bias, result.
+pub(crate) fn linear() -> LaunchPlan {
+    let matrix = |block, sizes, leading| LtMatrix {
+        at: at(block, 0),
+        dtype: 0,
+        sizes,
+        leading,
+        row_major: false,
+        batch: 1,
+        stride: 0,
+    };
+    let result_matrix = matrix(3, [6, 4], 6);
+    let matmul = Matmul {
+        transpose: [1, 0],
+        matrices: [
+            matrix(1, [8, 6], 8),
+            matrix(0, [8, 4], 12),
+            result_matrix.clone(),
+            result_matrix,
+        ],
+        alpha: GemmScalar::F32(1f32.to_bits()),
+        beta: GemmScalar::F32(0),
+        compute: 68,
+        epilogue: 6,
+        bias: Some(at(2, 0)),
+    };
+    let blocks = [block(Role::Input(0)), block(Role::Weight(0)), block(Role::Weight(1)), result()];
+    plan(&[], &blocks, vec![node(Op::Matmul(Box::new(matmul)))])
+}
+
 /// One convolution. Blocks: source, filter, bias, residual, result.
 pub(crate) fn convolves(convolution: Convolution) -> LaunchPlan {
     let role = [Role::Input(0), Role::Weight(0), Role::Weight(1), Role::Kept];
@@ -357,6 +388,7 @@ fn plans_of_these_tests_pass_the_check() {
         product(1),
         product(3),
         other_products(),
+        linear(),
     ];
     let convolved = convolutions::all().into_iter().map(convolves);
     let plans = plans.into_iter().chain(convolved);

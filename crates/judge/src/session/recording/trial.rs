@@ -101,7 +101,13 @@ impl LocalJudge {
             device: Arc::clone(&ours.device),
             workers: Arc::default(),
             forks: Forks::default(),
-            plans: Ok(PlanTools { recorder, replayer: "none".into(), cublas: None, answers }),
+            plans: Ok(PlanTools {
+                recorder,
+                replayer: "none".into(),
+                cublas: None,
+                cudnn: None,
+                answers,
+            }),
             memory_bytes: ours.memory_bytes,
         };
         Ok(RecordingTrials { judge: self, host })
@@ -129,7 +135,7 @@ impl RecordingTrials<'_> {
                     })));
                 }
             };
-        let libraries = match Libraries::read(&artifact.dir) {
+        let libraries = match Libraries::read(&artifact.dir, &artifact.device_images) {
             Ok(libraries) => libraries,
             Err(error) => return Ok(refused(error.to_string())),
         };
