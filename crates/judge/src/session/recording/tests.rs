@@ -431,7 +431,7 @@ fn assert_as_expected(all: &[Played]) {
 #[test]
 fn wrong_results_beside_varying_numbers_are_in_doubt() {
     let value = |number: u32| json!({"list": [{"tensor": 0}, {"value": number}]});
-    let plans = |trees| Plans { of: Vec::new(), trees, prepare_ms: 0.0 };
+    let plans = |trees| Plans { of: Vec::new(), trees, prepare_ms: 0.0, candidate: String::new() };
     let text = "1 of 8 elements are outside the tolerance";
     let class = warpwright_record::verdict::FailureClass::Mismatch;
     let failure = Some(crate::process::failure::failure(class, text));
