@@ -19,9 +19,10 @@ import torch  # noqa: E402
 
 del sys.modules["numpy"]
 
-from . import extension, harvest, precision  # noqa: E402
+from . import extension, harvest, hostdevice, precision  # noqa: E402
 from .arena import Memory  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
+from .host_recording import HostMode, HostRuntime  # noqa: E402
 from .reference import load_module, prepare  # noqa: E402
 from .shadow import DeviceMode  # noqa: E402
 from .stub_runtime import StubRuntime  # noqa: E402
@@ -50,9 +51,15 @@ class Recorder:
     def __init__(self, device: str, library: str, channel: NumberedChannel) -> None:
         self.device = torch.device(device)
         self.channel = channel
-        self.runtime = StubRuntime(library)
-        self.mode = DeviceMode(self.runtime)
         self.zeroed: list[int] = []
+        self.runtime: StubRuntime
+        self.mode: DeviceMode
+        if self.device.type == "cpu":
+            self.runtime = HostRuntime(library)
+            self.mode = HostMode(self.runtime)
+        else:
+            self.runtime = StubRuntime(library)
+            self.mode = DeviceMode(self.runtime)
 
     def record(self, request: dict[str, Any]) -> dict[str, Any]:
         """Loads a candidate, prepares it, and calls it twice."""
@@ -94,16 +101,22 @@ class Recorder:
         nonce = "" if self.channel.nonce is None else f',"nonce":{json.dumps(self.channel.nonce)}'
         end = f',"base":{base},"prepare_ms":0.0{nonce}}}'
         self.runtime.begin(self.channel.socket.fileno(), end)
-        self.runtime.set_device(request["device"])
-        self.runtime.set_kernels(request["artifact"] or "", request["kernels"])
+        if self.device.type == "cuda":
+            self._begin_cuda(request)
         self.runtime.install_allocator()
-        torch.cuda.init()
-        # Resolves what torch may need of the driver.
-        torch._C._cuda_hasPrimaryContext(0)
-        # Two recordings must compute the same contents.
-        torch.set_num_threads(1)
+        if self.device.type == "cuda":
+            torch.cuda.init()
+            # Resolves what torch may need of the driver.
+            torch._C._cuda_hasPrimaryContext(0)
         precision.apply(request["profile"])
         return base
+
+    def _begin_cuda(self, request: dict[str, Any]) -> None:
+        self.runtime.set_device(request["device"])
+        self.runtime.set_kernels(request["artifact"] or "", request["kernels"])
+        # Two recordings must compute the same contents. (On the cpu device launches depend on the
+        # number of threads.)
+        torch.set_num_threads(1)
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -114,8 +127,12 @@ class Recorder:
             yield
 
     def _load(self, request: dict[str, Any]) -> Any:
+        if isinstance(self.runtime, HostRuntime):
+            hostdevice.map_cuda_to_host(request["source"], pretend=True)
         if request["artifact"] is not None:
             artifact = Path(request["artifact"])
+            if isinstance(self.runtime, HostRuntime):
+                self.runtime.watch(artifact)
             extension.install(artifact, str(self.device))
             if (artifact / "inline.json").exists():
                 harvest.install(artifact)
@@ -193,7 +210,7 @@ class Recorder:
         tensors: list[torch.Tensor] = []
         tree = flatten(result, tensors)
         for tensor in tensors:
-            if not tensor.is_cuda or tensor.layout != torch.strided:
+            if tensor.device.type != self.device.type or tensor.layout != torch.strided:
                 self.runtime.refuse("returns a tensor that is not a dense one on the device")
             if tensor.is_conj() or tensor.is_neg():
                 self.runtime.refuse("returns a lazily conjugated or negated tensor")

@@ -51,6 +51,9 @@ TOO_LATE = "prepare() computes with torch after it launched kernels"
 class DeviceMode(OperatorMode):
     """Handles every operator that has a device tensor, or makes one."""
 
+    device = "cuda"
+    """Where device tensors are made."""
+
     def __init__(self, runtime: StubRuntime) -> None:
         super().__init__()
         self.runtime = runtime
@@ -158,6 +161,10 @@ class DeviceMode(OperatorMode):
 
     # When memory is closed, or while a graph is captured.
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies on the device."""
+        return tensor.is_cuda
+
     def recorded(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Makes an operator a part of the recording, or refuses it."""
         if name in FACTORIES:
@@ -191,10 +198,10 @@ class DeviceMode(OperatorMode):
 
     def _filled(self, name: str, tensor: torch.Tensor, value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
-            if value.is_cuda:
+            if self.holds(value):
                 self.refuse(name, "with a value of the device")
             value = value.item()
-        if not tensor.is_cuda or not is_dense(tensor):
+        if not self.holds(tensor) or not is_dense(tensor):
             self.refuse(name, "of elements that are not side by side")
         if tensor.is_conj() or tensor.is_neg():
             self.refuse(name, "of a conjugated or negated view")
@@ -205,7 +212,8 @@ class DeviceMode(OperatorMode):
 
     def _pattern(self, name: str, value: Any, dtype: torch.dtype) -> tuple[int, int]:
         """The bits of an element, as a word of 1, 2 or 4 bytes, and the word's size."""
-        stored = torch.full((1,), value, dtype=dtype).view(torch.uint8).tolist()
+        with self.runtime.host_memory():
+            stored = torch.full((1,), value, dtype=dtype).view(torch.uint8).tolist()
         element = min(len(stored), 4)
         words = [stored[at : at + element] for at in range(0, len(stored), element)]
         if any(word != words[0] for word in words):
@@ -218,20 +226,20 @@ class DeviceMode(OperatorMode):
 
     def _converted(self, name: str, source: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor:
         device, dtype = kwargs.get("device"), kwargs.get("dtype")
-        if device is not None and torch.device(device).type == "cpu":
+        if device is not None and torch.device(device).type != self.device:
             self.refuse(name, "which reads device memory on the host")
-        if not source.is_cuda:
+        if not self.holds(source):
             source = source if dtype is None else source.to(dtype)
         elif dtype not in (None, source.dtype):
             self.refuse(name, f"from {source.dtype} to {dtype}")
         form = kwargs.get("memory_format") or torch.preserve_format
-        made = torch.empty_like(source, device="cuda", memory_format=form)
+        made = torch.empty_like(source, device=self.device, memory_format=form)
         return self._copied(name, made, source)
 
     def _copied(self, name: str, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        if not target.is_cuda:
+        if not self.holds(target):
             self.refuse(name, "which reads device memory on the host")
-        if not source.is_cuda:
+        if not self.holds(source):
             source = source.to(target.dtype).expand(target.shape)
             source = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype).copy_(
                 source
@@ -243,8 +251,7 @@ class DeviceMode(OperatorMode):
         if source.is_conj() != target.is_conj() or source.is_neg() != target.is_neg():
             self.refuse(name, "which conjugates or negates")
         if target.numel() and target.data_ptr() != source.data_ptr():
-            # Torch itself calls cudaMemcpyAsync for these.
-            target.copy_(source)
+            self.runtime.copy(target, source)
         return target
 
 

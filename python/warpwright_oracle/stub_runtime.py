@@ -6,6 +6,7 @@ recorded.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 from typing import Any, NoReturn
@@ -127,6 +128,14 @@ class StubRuntime:
         """Sets all elements of a dense tensor to ``value``, whose low ``element`` bytes count."""
         count = tensor.numel() * tensor.element_size() // element
         self.library.recorder_fill(tensor.data_ptr(), value, element, count, current_stream())
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copies a tensor to one of the same layout: torch itself calls ``cudaMemcpyAsync``."""
+        target.copy_(source)
+
+    def host_memory(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, torch may compute on the host."""
+        return contextlib.nullcontext()
 
     def written(self) -> dict[str, Any]:
         """The recording so far."""

@@ -10,8 +10,14 @@
 //   recorder_launch, _transfer, _blas, _lt, _dnn, _tensormap    operations
 //   recorder_device      questions about the device, errors
 //   recorder_write       the recording as JSON
+//
+// On the cpu device, host_recorder stands for all of it but _session, _memory and _write.
 #pragma once
+#ifdef RECORDER_ON_HOST
+#include "host_recorder.h"
+#else
 #include <cuda_runtime_api.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>

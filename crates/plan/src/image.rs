@@ -5,11 +5,13 @@
 
 mod elf;
 mod fatbin;
+mod host;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use elf::{Elf, Section, Symbol, u16_at, u32_at};
 pub use fatbin::{fatbin_at, fatbins};
+pub use host::IMAGE;
 
 /// `EM_CUDA`.
 const MACHINE: u16 = 190;
@@ -41,7 +43,7 @@ mod tag {
 pub struct Image {
     /// Compute capability that it was compiled for, e.g. 90.
     pub compute_capability: u32,
-    /// Entry points, by name.
+    /// Entry points, by name; see [`Image::kernel`].
     pub kernels: BTreeMap<String, KernelInfo>,
     /// Bytes of `__device__` and `__constant__` variables, by name.
     pub symbols: BTreeMap<String, u64>,
@@ -98,6 +100,12 @@ pub enum ImageError {
 }
 
 impl Image {
+    /// An entry point. In a library of the host it is found by what follows the last `@` of its name.
+    pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
+        let entry = name.rsplit_once('@').map_or(name, |(_, entry)| entry);
+        self.kernels.get(name).or_else(|| self.kernels.get(entry))
+    }
+
     /// Reads a fat binary that holds one image, or a bare one (`.cubin`).
     pub fn read(bytes: &[u8]) -> Result<Self, ImageError> {
         let image = if fatbin::is_fatbin(bytes) { fatbin::only_image(bytes)? } else { bytes };

@@ -22,7 +22,7 @@ mod validate;
 
 pub use convolution::{Convolution, DnnEpilogue, DnnFilter, DnnTensor};
 pub use matmul::{LtMatrix, Matmul};
-pub use merge::{Content, Merged, NotRecordable, Place, Sources, merge};
+pub use merge::{Code, Content, Merged, NotRecordable, Place, Sources, merge};
 pub use plan::{
     Address, Argument, Block, Constant, Copy2d, Fill, Gemm, GemmScalar, GemmType, Kernel, Launch,
     LaunchPlan, Memory, Module, Node, Op, Output, Outputs, PLAN_VERSION, Producer, Relocation,

@@ -36,6 +36,8 @@ use crate::recording::{
 /// What the judge knows by itself, and believes.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
+    /// What its kernels are compiled for.
+    pub code: Code,
     /// Bytes of the artifact's libraries, by the name under which a recording refers to them.
     pub libraries: &'a BTreeMap<String, Vec<u8>>,
     /// Compiler of the device code, with its version.
@@ -48,6 +50,25 @@ pub struct Sources<'a> {
     pub input_bytes: &'a [u64],
     /// Reads an open block of each recording, as the recorder left it.
     pub contents: [&'a dyn Fn(u32) -> Option<Vec<u8>>; 2],
+}
+
+/// What kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// GPUs: fat binaries within libraries.
+    Gpu,
+    /// The host, for the cpu device: a library is one image.
+    Host,
+}
+
+impl Code {
+    /// [`Producer::kind`] of its plans.
+    pub fn producer(self) -> &'static str {
+        match self {
+            Self::Gpu => "cuda-runtime",
+            Self::Host => "hostcuda",
+        }
+    }
 }
 
 /// A tensor that the judge wrote.
@@ -116,7 +137,7 @@ pub fn merge(recordings: [&Recording; 2], sources: &Sources<'_>) -> Result<Merge
     used.extend(calls.used(&phased.second));
     used.extend(outputs.tensors.iter().map(|output| output.at.block));
     NotRecordable::beyond("pieces of memory", used.len() as u64, MAX_BLOCKS as u64)?;
-    Assembler { modules: &modules, maps: &tensor_maps, compiler: sources.compiler, roles }
+    Assembler { modules: &modules, maps: &tensor_maps, sources, roles }
         .finish(phased, outputs, &used)
 }
 
@@ -124,7 +145,7 @@ pub fn merge(recordings: [&Recording; 2], sources: &Sources<'_>) -> Result<Merge
 struct Assembler<'a> {
     modules: &'a Modules,
     maps: &'a [TensorMap],
-    compiler: &'a str,
+    sources: &'a Sources<'a>,
     roles: Roles<'a>,
 }
 
@@ -168,8 +189,8 @@ impl Assembler<'_> {
         let mut plan = LaunchPlan {
             version: PLAN_VERSION,
             producer: Producer {
-                kind: "cuda-runtime".to_owned(),
-                compiler: self.compiler.to_owned(),
+                kind: self.sources.code.producer().to_owned(),
+                compiler: self.sources.compiler.to_owned(),
             },
             modules: Vec::new(),
             kernels: Vec::new(),

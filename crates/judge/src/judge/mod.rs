@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use warpwright_build::{BuildError, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
+use warpwright_plan::Code;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::verdict::{Isolation, Tier, Verdict};
 use warpwright_record::void::VoidTurns;
@@ -176,22 +177,29 @@ fn plan_tools(
     if wanted == Some(Tier::Host) {
         return Ok(Err("only the host tier is allowed".to_owned()));
     }
+    let code = if machine.device.is_accelerator() { Code::Gpu } else { Code::Host };
     let Some(answers) = machine.device.answers()? else {
         if wanted == Some(Tier::Device) {
             let hint = "leave `--require-tier` out, or use a GPU";
-            return Err(JudgeError::lacks("the cpu device has no device tier", hint));
+            return Err(JudgeError::lacks("this device has no device tier", hint));
         }
-        return Ok(Err("the cpu device has no device tier".to_owned()));
+        return Ok(Err("this device has no device tier".to_owned()));
     };
+    if code == Code::Host && wanted != Some(Tier::Device) {
+        return Ok(Err("the cpu device has the device tier only where it is required".to_owned()));
+    }
     let made = || {
         let replayer = replayer::find()?;
-        let recorder = recorder_library::library(jail, toolchain, embedded, cache)?;
+        let recorder = match code {
+            Code::Gpu => recorder_library::library(jail, toolchain, embedded, cache)?,
+            Code::Host => recorder_library::of_host(jail, toolchain, embedded, cache)?,
+        };
         // Jails mount folders, not links.
         let found = |path: &Option<PathBuf>| fs_err::canonicalize(path.as_ref()?).ok();
         let cuda = toolchain.nvcc.as_ref();
         let cublas = cuda.and_then(|cuda| found(&cuda.cublas));
         let cudnn = cuda.and_then(|cuda| found(&cuda.cudnn));
-        Ok(PlanTools { recorder, replayer, cublas, cudnn, answers })
+        Ok(PlanTools { code, recorder, replayer, cublas, cudnn, answers })
     };
     match made() {
         Ok(tools) => Ok(Ok(tools)),

@@ -60,6 +60,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "shadow.py",
     "recorder.py",
     "sampler.py",
+    "host_recording.py",
     "widening.py",
 ];
 
@@ -71,6 +72,9 @@ const NATIVE: &[(&str, &str)] = &[
     ("arena.h", include_str!("../../native/arena.h")),
     ("arena_cpu.cpp", include_str!("../../native/arena_cpu.cpp")),
     ("arena_cuda.cpp", include_str!("../../native/arena_cuda.cpp")),
+    ("host_recorder.cpp", include_str!("../../native/host_recorder.cpp")),
+    ("host_recorder.h", include_str!("../../native/host_recorder.h")),
+    ("hostcuda_record.h", include_str!("../../../hostcuda/include/hostcuda/record.h")),
     ("recorder.h", include_str!("../../native/recorder.h")),
     ("recorder_blas.cpp", include_str!("../../native/recorder_blas.cpp")),
     ("recorder_device.cpp", include_str!("../../native/recorder_device.cpp")),
@@ -108,6 +112,10 @@ pub(crate) const RECORDER: &[&str] = &[
     "recorder_transfer.cpp",
     "recorder_write.cpp",
 ];
+
+/// Those of [`NATIVE`] that become the library of the cpu device's recorders.
+pub(crate) const HOST_RECORDER: &[&str] =
+    &["host_recorder.cpp", "recorder_memory.cpp", "recorder_session.cpp", "recorder_write.cpp"];
 
 /// Where the embedded files lie on disk.
 pub(crate) struct Embedded {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpwright_jail::{ForkServer, Jail, Limits, Spec, Warm};
+use warpwright_plan::Code;
 
 use crate::device::backend::DeviceBackend;
 use crate::error::JudgeError;
@@ -13,6 +14,8 @@ use crate::process::role::Role;
 /// What records and replays launch plans.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanTools {
+    /// What plans launch.
+    pub(crate) code: Code,
     pub(crate) recorder: RecorderLibrary,
     /// The program `warpwright-replayer`.
     pub(crate) replayer: PathBuf,
@@ -91,16 +94,24 @@ impl Host {
                 let plans = self.plans()?;
                 let library = plans.recorder.library.to_string_lossy().into_owned();
                 // It sees no GPU, and is made to believe in one.
-                let spec = self.python_module(role.name(), None, "cuda:0");
+                let device = match plans.code {
+                    Code::Gpu => "cuda:0",
+                    Code::Host => "cpu",
+                };
+                let spec = self.python_module(role.name(), None, device);
                 let spec = spec.args(["--library", &library]);
                 let spec = plans.recorder.env.iter().fold(spec, |spec, (k, v)| spec.env(k, v));
                 Ok(spec.read_only(&plans.recorder.folder))
             }
             Role::Replayer => {
                 let plans = self.plans()?;
+                let device = match plans.code {
+                    Code::Gpu => "0",
+                    Code::Host => "cpu",
+                };
                 let mut spec = Spec::new(&plans.replayer)
                     .label(role.name())
-                    .args(["--device", "0"])
+                    .args(["--device", device])
                     .with_system()
                     .read_only(&plans.replayer);
                 for (option, path) in [("--cublas", &plans.cublas), ("--cudnn", &plans.cudnn)] {

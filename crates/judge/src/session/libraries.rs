@@ -7,6 +7,8 @@ use std::path::Path;
 
 use fs_err as fs;
 use serde_json::{Value as Json, json};
+use warpwright_build::{Artifact, KernelsAlone};
+use warpwright_plan::Code;
 use warpwright_plan::image::{Image, ImageError, KernelInfo, fatbins};
 
 /// The libraries of an artifact.
@@ -18,8 +20,33 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
+    /// Those of an artifact, or why its device code cannot be read.
+    pub(super) fn of(artifact: &Artifact, code: Code) -> Result<Self, String> {
+        match code {
+            Code::Gpu => Self::read(&artifact.dir, &artifact.device_images)
+                .map_err(|error| error.to_string()),
+            Code::Host => Self::read_alone(artifact),
+        }
+    }
+
+    /// Reads what was built for kernels alone. No recorder needs a table of it.
+    fn read_alone(artifact: &Artifact) -> Result<Self, String> {
+        let mut found = Self { bytes: BTreeMap::new(), kernels: Vec::new() };
+        for (name, alone) in &artifact.kernels_alone {
+            let file = match alone {
+                KernelsAlone::File(file) => file,
+                KernelsAlone::Refused(why) => {
+                    return Err(format!("{name} cannot be loaded for its kernels alone: {why}"));
+                }
+            };
+            let read = fs::read(artifact.dir.join(file));
+            found.bytes.insert(file.clone(), read.map_err(|error| error.to_string())?);
+        }
+        Ok(found)
+    }
+
     /// Reads all that can have device code. `made` has the hashes of what the compiler made.
-    pub(super) fn read(artifact: &Path, made: &[String]) -> Result<Self, Unreadable> {
+    fn read(artifact: &Path, made: &[String]) -> Result<Self, Unreadable> {
         let mut names = vec!["libkernels.so".to_owned(), "cuda_extension.so".to_owned()];
         if let Ok(inline) = fs::read_dir(artifact.join("inline")) {
             let files = inline.flatten();

@@ -104,9 +104,9 @@ impl TaskSession<'_> {
         artifact: &Artifact,
         tools: &PlanTools,
     ) -> Planned<Plans> {
-        let libraries = match Libraries::read(&artifact.dir, &artifact.device_images) {
+        let libraries = match Libraries::of(artifact, tools.code) {
             Ok(libraries) => libraries,
-            Err(error) => return Ok(Err(NoPlan::new(error.to_string()))),
+            Err(why) => return Ok(Err(NoPlan::new(why))),
         };
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
@@ -285,6 +285,7 @@ impl Subject<'_> {
         let input_bytes: Vec<u64> = inputs.tensors.iter().map(|place| place.bytes).collect();
         let [first, second] = both.map(|recorded| |block| recorded.contents(block));
         let sources = Sources {
+            code: self.tools.code,
             libraries: &self.libraries.bytes,
             compiler: self.compiler,
             weights: &self.weights.weights_content,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Sources;
 use super::refusal::{NotRecordable, plain};
+use super::{Code, Sources};
 use crate::image::{Image, ImageError, fatbin_at};
 use crate::limits::{MAX_ENTRIES, MAX_LOADED_BYTES, MAX_LOCAL_BYTES, MAX_MODULE_BYTES, MAX_NAME};
 use crate::plan::{Kernel, Module};
@@ -38,7 +38,7 @@ impl Modules {
         for kernel in &a.kernels {
             let module = modules.load(&mut reader, kernel.module)?;
             let (_, image) = modules.module(module)?;
-            let info = image.kernels.get(&kernel.name);
+            let info = image.kernel(&kernel.name);
             let info = info.ok_or_else(|| NotRecordable::recorder("a kernel is in no image"))?;
             if info.local > MAX_LOCAL_BYTES {
                 return Err(NotRecordable::LocalMemory {
@@ -120,12 +120,20 @@ impl<'a> Reader<'a> {
             return Err(NotRecordable::recorder(format!("the artifact has no library {name}")));
         };
         let refused = |source: ImageError| NotRecordable::Image { library: plain(file), source };
-        let range = fatbin_at(library, recorded.address).map_err(refused)?;
+        let range = match self.sources.code {
+            Code::Gpu => fatbin_at(library, recorded.address).map_err(refused)?,
+            Code::Host if recorded.address == 0 => 0..library.len(),
+            Code::Host => return Err(no_module()),
+        };
         let bytes = library.get(range.clone()).unwrap_or_default();
         let [in_files, on_device] = &mut self.bytes;
         *in_files = in_files.saturating_add(bytes.len() as u64);
         NotRecordable::beyond("bytes of device images", *in_files, MAX_MODULE_BYTES)?;
-        let image = Image::read(bytes).map_err(refused)?;
+        let image = match self.sources.code {
+            Code::Gpu => Image::read(bytes),
+            Code::Host => Image::read_host(bytes),
+        };
+        let image = image.map_err(refused)?;
         *on_device = on_device.saturating_add(image.loaded_bytes);
         NotRecordable::beyond(
             "bytes of __device__ and __constant__ variables and of code",

@@ -70,7 +70,7 @@ impl Checker<'_> {
     fn info(&self, kernel: &Kernel) -> Result<&KernelInfo, &'static str> {
         ensure(kernel.name.len() <= MAX_NAME, "its name is too long")?;
         let image = at(self.images, kernel.module).ok_or("its module does not exist")?;
-        image.kernels.get(&kernel.name).ok_or("it is not in its image")
+        image.kernel(&kernel.name).ok_or("it is not in its image")
     }
 }
 

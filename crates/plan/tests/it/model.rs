@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use warpwright_plan::limits::MAX_ZERO_BYTES;
 use warpwright_plan::{
-    Address, Block, Constant, Content, Fill, Launch, LaunchPlan, Memory, Merged, Node,
+    Address, Block, Code, Constant, Content, Fill, Launch, LaunchPlan, Memory, Merged, Node,
     NotRecordable, Op, Output, Outputs, PLAN_VERSION, Phase, Producer, RECORDING_VERSION,
     RecordedBlock, RecordedKernel, RecordedModule, RecordedNode, RecordedOutput, RecordedOutputs,
     RecordedTensorMap, RecordedWeight, Recording, Role, Sources, TensorMap, merge,
@@ -235,6 +235,7 @@ impl World {
             .map(|piece| piece.bytes)
             .collect();
         let sources = Sources {
+            code: Code::Gpu,
             libraries,
             compiler: "nvcc 13.0",
             weights: &weights,

@@ -1,9 +1,12 @@
-//! Candidates built for a GPU are recorded in the jail, on a machine without one.
+//! Candidates built for a GPU are recorded in the jail, on a machine without one. Those of the cpu device are
+//! recorded beside it.
+
+mod on_host;
 
 use std::sync::Arc;
 
 use warpwright_build::{Outcome, Request, Target};
-use warpwright_plan::{LaunchPlan, Module, Op, Role};
+use warpwright_plan::{Code, LaunchPlan, Module, Op, Role};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::verdict::Profile;
 use warpwright_task::Mode;
@@ -72,20 +75,24 @@ fn weights() -> GivenWeights {
     GivenWeights::seal(init, state, memory).unwrap()
 }
 
-/// What the device tier needs, as on an H200.
-fn tools() -> PlanTools {
+/// What the device tier needs: that of an H200, or of the cpu device.
+fn tools(code: Code) -> PlanTools {
     let judge = shared_judge();
     let cache = &judge.machine.config.cache;
     let embedded = embedded::write(cache).unwrap();
     let jail = &judge.processes.host.jail;
-    let recorder = recorder_library::library(jail, judge.toolchain(), &embedded, cache).unwrap();
+    let make = match code {
+        Code::Gpu => recorder_library::library,
+        Code::Host => recorder_library::of_host,
+    };
+    let recorder = make(jail, judge.toolchain(), &embedded, cache).unwrap();
     let answers = include_str!("../../../tests/fixtures/h200.json");
     let answers = serde_json::from_str(answers).unwrap();
-    PlanTools { recorder, replayer: "none".into(), cublas: None, cudnn: None, answers }
+    PlanTools { code, recorder, replayer: "none".into(), cublas: None, cudnn: None, answers }
 }
 
-/// A host whose recorders are those of a GPU.
-fn host() -> Host {
+/// A host whose recorders are those of this code.
+fn host(code: Code) -> Host {
     let ours = &shared_judge().processes.host;
     Host {
         jail: Arc::clone(&ours.jail),
@@ -95,14 +102,17 @@ fn host() -> Host {
         device: Arc::clone(&ours.device),
         workers: Arc::default(),
         forks: Forks::default(),
-        plans: Ok(tools()),
+        plans: Ok(tools(code)),
         memory_bytes: ours.memory_bytes,
     }
 }
 
-/// Builds a candidate for a GPU; the compilers' words if it does not build.
-fn built(candidate: &Candidate, reference: Option<String>) -> Result<Artifact, String> {
-    let target = Target::Cuda { arch: "sm_90a".to_owned() };
+/// Builds a candidate; the compilers' words if it does not build.
+fn built(candidate: &Candidate, reference: Option<String>, code: Code) -> Result<Artifact, String> {
+    let target = match code {
+        Code::Gpu => Target::Cuda { arch: "sm_90a".to_owned() },
+        Code::Host => Target::Cpu,
+    };
     let request = Request { reference, ..Request::default() };
     let builder = &shared_judge().processes.builder;
     match builder.build_with(candidate, &target, &request).unwrap() {
@@ -111,18 +121,22 @@ fn built(candidate: &Candidate, reference: Option<String>) -> Result<Artifact, S
     }
 }
 
-/// Builds and records a candidate whose input has four rows of eight.
+/// Builds and records a candidate for a GPU whose input has four rows of eight.
 fn recorded(kernel: &str, model: &str) -> Result<PlanOf, NoPlan> {
-    built_and_recorded(kernel, model).map(|(plan, _)| plan)
+    recorded_for(Code::Gpu, kernel, model)
+}
+
+fn recorded_for(code: Code, kernel: &str, model: &str) -> Result<PlanOf, NoPlan> {
+    built_and_recorded(code, kernel, model).map(|(plan, _)| plan)
 }
 
 /// The same with what it was built into.
-fn built_and_recorded(kernel: &str, model: &str) -> Result<(PlanOf, Artifact), NoPlan> {
+fn built_and_recorded(code: Code, kernel: &str, model: &str) -> Result<(PlanOf, Artifact), NoPlan> {
     let files = [("model_new.py", model), ("kernels/k.cu", kernel)];
     let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-    let artifact = built(&Candidate::from_files(files.into()), None).unwrap();
+    let artifact = built(&Candidate::from_files(files.into()), None, code).unwrap();
     let x = Value { tree: json!({"list": [{"tensor": 0}]}), tensors: vec![place(None, &[4, 8])] };
-    let plan = record_in(&host(), &artifact, model, (&weights(), &[x.clone(), x]))?;
+    let plan = record_in(&host(code), &artifact, model, (&weights(), &[x.clone(), x]))?;
     Ok((plan, artifact))
 }
 
@@ -132,8 +146,8 @@ fn record_in(
     source: &str,
     (weights, inputs): (&GivenWeights, &[Value; 2]),
 ) -> Result<PlanOf, NoPlan> {
-    let libraries = Libraries::read(&artifact.dir, &artifact.device_images);
-    let libraries = libraries.map_err(|why| NoPlan::new(why.to_string()))?;
+    let libraries = Libraries::of(artifact, host.plans.as_ref().unwrap().code);
+    let libraries = libraries.map_err(NoPlan::new)?;
     let subject = Subject {
         source,
         artifact: &artifact.dir,
@@ -340,27 +354,31 @@ struct Played {
     recorded: Result<(), String>,
 }
 
-/// Records a kind of the corpus for a GPU: those that build and that are wanted.
-fn record_corpus(kind: &str, wanted: impl Fn(&str) -> bool) -> Vec<Played> {
+/// Records a kind of the corpus: those that build and that are wanted.
+fn record_corpus(kind: &str, code: Code, wanted: impl Fn(&str) -> bool) -> Vec<Played> {
     let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/integrity"));
     let mut files: Vec<_> =
         fs_err::read_dir(corpus.join(kind)).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
-    let (host, judge) = (host(), shared_judge());
+    let (host, judge) = (host(code), shared_judge());
+    let device = match code {
+        Code::Gpu => "cuda",
+        Code::Host => "cpu",
+    };
     let only = std::env::var("WARPWRIGHT_INTEGRITY_ONLY").unwrap_or_default();
     let mut all = Vec::new();
     for path in files {
         let text = fs_err::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let for_gpu =
-            text.lines().any(|line| line.starts_with("Devices:") && line.contains("cuda"));
-        if !for_gpu || !name.contains(&only) || !wanted(&text) {
+        let for_device =
+            text.lines().any(|line| line.starts_with("Devices:") && line.contains(device));
+        if !for_device || !name.contains(&only) || !wanted(&text) {
             continue;
         }
         let (task, candidate) = entry(&text);
         let source = corpus.join("tasks").join(&task).with_extension("py");
         let source = fs_err::read_to_string(source).unwrap();
-        let artifact = match built(&candidate, Some(source.clone())) {
+        let artifact = match built(&candidate, Some(source.clone()), code) {
             Ok(artifact) => artifact,
             Err(why) => {
                 println!("{name}: does not build: {why}");
@@ -386,7 +404,7 @@ fn count_recorded(all: &[Played]) -> usize {
 
 #[test]
 fn long_most_honest_candidates_are_recorded() {
-    let all = record_corpus("honest", |_| true);
+    let all = record_corpus("honest", Code::Gpu, |_| true);
     let (recorded, all) = (count_recorded(&all), all.len());
     println!("{recorded} of {all} honest candidates were recorded");
     assert!(recorded * 10 >= all * 9, "{recorded} of {all}");
@@ -395,7 +413,7 @@ fn long_most_honest_candidates_are_recorded() {
 /// What is recorded of an attack is a plan like any other: it is judged by what its kernels do.
 #[test]
 fn long_attacks_are_recorded_or_named() {
-    let all = record_corpus("attacks", |_| true);
+    let all = record_corpus("attacks", Code::Gpu, |_| true);
     // Many of them are in the kernels.
     let recorded = count_recorded(&all);
     println!("{recorded} of {} attacks were recorded", all.len());
@@ -406,7 +424,7 @@ fn long_attacks_are_recorded_or_named() {
 /// A smaller share of the above: the attacks that the device tier has to do with.
 #[test]
 fn long_attacks_on_plans_are_recorded_as_expected() {
-    let all = record_corpus("attacks", |text| text.contains("\nRecorded: "));
+    let all = record_corpus("attacks", Code::Gpu, |text| text.contains("\nRecorded: "));
     assert!(!all.is_empty());
     assert_as_expected(&all);
 }
