@@ -26,6 +26,9 @@ pub(crate) enum Failure {
         /// E.g. `CUDA_ERROR_ILLEGAL_ADDRESS`.
         name: String,
     },
+    /// A kernel of the cpu device failed, or did what none may.
+    #[error("{0}")]
+    Kernel(String),
     /// There is no usable CUDA driver.
     #[error("failed to load the CUDA driver (libcuda.so.1): {0}")]
     NoDriver(String),
@@ -53,6 +56,7 @@ impl Failure {
             Self::Plan(_) | Self::NoCudnn(_) => "plan",
             Self::System(_) => "system",
             Self::Cuda { .. } | Self::NoDriver(_) => "cuda",
+            Self::Kernel(_) => "kernel",
             Self::Cublas { .. } | Self::NoCublas(_) => "cublas",
             Self::Cudnn { .. } => "cudnn",
         }

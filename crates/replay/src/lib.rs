@@ -25,6 +25,7 @@
 //! | `blas`, `dnn` | calls of cuBLAS and cuDNN |
 //! | `cores` | the processor cores of the process |
 //! | `driver`, `context` | the CUDA driver; context, streams and events |
+//! | `host` | the cpu device, instead of the last five |
 //!
 //! The judge starts the program `warpwright-replayer` in a jail, and speaks with it as with its Python processes. The
 //! library is for the judge's types and for the tests.
@@ -38,6 +39,7 @@ mod dnn;
 mod driver;
 mod failure;
 mod graph;
+mod host;
 mod launch;
 mod loaded;
 mod memory;

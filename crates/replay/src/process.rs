@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use serde_json::Value as Json;
 
 use crate::channel::{Channel, Closed};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::failure::Failure;
+use crate::host::HostSession;
 use crate::memory::{Extents, Memory};
 use crate::session::{Paths, Session};
 use crate::wire::{self, Received, Request};
@@ -24,16 +26,16 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ("CUDA_DISABLE_PTX_JIT", "1"),
 ];
 
-/// Launches plans of kernels on one GPU, as the judge asks. The judge starts it.
+/// Launches plans of kernels on one GPU, or on the cpu device, as the judge asks. The judge starts it.
 #[derive(Debug, Parser)]
 #[command(name = "warpwright-replayer")]
 struct Arguments {
     /// Descriptor of the socket to the judge.
     #[arg(long)]
     channel: RawFd,
-    /// Number of the GPU among those that are visible.
+    /// Number of the GPU among those that are visible, or `cpu`.
     #[arg(long)]
-    device: u32,
+    device: Device,
     /// Descriptor of the arena's memory.
     #[arg(long)]
     arena: RawFd,
@@ -54,6 +56,21 @@ struct Arguments {
     cudnn: Option<PathBuf>,
 }
 
+/// What runs plans.
+#[derive(Clone, Copy, Debug)]
+enum Device {
+    Gpu(u32),
+    Cpu,
+}
+
+impl std::str::FromStr for Device {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "cpu" { Ok(Self::Cpu) } else { text.parse().map(Self::Gpu) }
+    }
+}
+
 /// The program: reads its arguments, and answers until the judge closes the socket.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -66,7 +83,11 @@ pub fn main() -> ExitCode {
     }
     match (adopt(arguments.channel), adopt(arguments.arena)) {
         (Ok(channel), Ok(arena)) if arguments.channel != arguments.arena => {
-            converse(Channel::new(UnixStream::from(channel)), &arena, arguments)
+            let channel = Channel::new(UnixStream::from(channel));
+            match arguments.device {
+                Device::Gpu(gpu) => converse(channel, &arena, gpu, arguments),
+                Device::Cpu => converse_on_host(channel, arena, arguments.arena_bytes),
+            }
         }
         // Nobody to tell.
         _ => ExitCode::from(2),
@@ -93,12 +114,12 @@ fn adopt(number: RawFd) -> Result<OwnedFd, Failure> {
     }
 }
 
-fn converse(mut channel: Channel, arena: &OwnedFd, arguments: Arguments) -> ExitCode {
+fn converse(mut channel: Channel, arena: &OwnedFd, gpu: u32, arguments: Arguments) -> ExitCode {
     // What needs no context is done before others have to wait.
     let driver = silence().and_then(|()| Driver::load());
     let started = channel.starting(|| {
         let driver = driver?;
-        let context = Context::create(driver, arguments.device)?;
+        let context = Context::create(driver, gpu)?;
         let extents = Extents {
             arena: arguments.arena_bytes,
             apart_at: arguments.apart_at,
@@ -110,9 +131,24 @@ fn converse(mut channel: Channel, arena: &OwnedFd, arguments: Arguments) -> Exit
     });
     match started {
         Ok(Ok(mut session)) => {
-            let Closed = serve(&mut channel, &mut session);
+            let Closed = serve(&mut channel, |asked, with| session.answer(asked, with));
             // To unload modules could wait for a kernel that never ends; all is gone with the process.
             std::mem::forget(session);
+            ExitCode::SUCCESS
+        }
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(Closed) => ExitCode::SUCCESS,
+    }
+}
+
+fn converse_on_host(mut channel: Channel, arena: OwnedFd, bytes: u64) -> ExitCode {
+    let started = channel.starting(|| {
+        silence()?;
+        HostSession::open(arena, bytes)
+    });
+    match started {
+        Ok(Ok(mut session)) => {
+            let Closed = serve(&mut channel, |asked, _| session.answer(asked));
             ExitCode::SUCCESS
         }
         Ok(Err(_)) => ExitCode::FAILURE,
@@ -130,21 +166,27 @@ fn silence() -> Result<(), Failure> {
     rustix::stdio::dup2_stdout(null.file()).map_err(|error| fail(&error))
 }
 
+/// Answers a request, with the descriptor that came with it.
+type Answering<'a> = &'a mut dyn FnMut(Request, Option<OwnedFd>) -> Result<Json, Failure>;
+
 /// Answers requests until the judge closes the conversation.
-fn serve(channel: &mut Channel, session: &mut Session) -> Closed {
+fn serve(
+    channel: &mut Channel,
+    mut answer: impl FnMut(Request, Option<OwnedFd>) -> Result<Json, Failure>,
+) -> Closed {
     loop {
-        if let Err(closed) = exchange(channel, session) {
+        if let Err(closed) = exchange(channel, &mut answer) {
             return closed;
         }
     }
 }
 
-fn exchange(channel: &mut Channel, session: &mut Session) -> Result<(), Closed> {
+fn exchange(channel: &mut Channel, answer: Answering<'_>) -> Result<(), Closed> {
     let frame = channel.receive()?;
     let Received { nonce, has_descriptor, request } = Received::read(&frame);
     let descriptor = has_descriptor.then(|| channel.descriptor()).transpose()?;
     let turned = matches!(request, Ok(Request::Turn));
-    let reply = request.and_then(|request| session.answer(request, descriptor));
+    let reply = request.and_then(|request| answer(request, descriptor));
     // The next request begins a timed window.
     channel.awake = turned && reply.is_ok();
     channel.send(&wire::answer(reply, nonce))

@@ -208,8 +208,8 @@ pub struct Failed {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
-    /// `cuda`, `cublas` and `cudnn` (the libraries'), `plan` (it does not fit its images, or a library), `artifact` (its
-    /// files), `request` (the judge's mistake), or `system`.
+    /// `cuda`, `cublas` and `cudnn` (the libraries'), `kernel` (of the cpu device), `plan` (it does not fit its images,
+    /// or a library), `artifact` (its files), `request` (the judge's mistake), or `system`.
     pub kind: String,
     /// What failed, on what, and why.
     pub message: String,

@@ -1,5 +1,6 @@
 //! A replayer: the process that holds a GPU and launches plans. Its host code is trusted; everything in its
-//! context belongs to the candidate while kernels run. So it gets addresses, and no values, seeds or results.
+//! context belongs to the candidate while kernels run. So it gets addresses, and no values, seeds or results. On the
+//! cpu device it forks processes that run the kernels.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -541,13 +542,13 @@ fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
     Some(Results::placed(plan.form.clone(), calls, addresses))
 }
 
-/// Whose failure it is that a replayer did not answer: an error of CUDA is the candidate's, and so are a hang and
+/// Whose failure it is that a replayer did not answer: an error of CUDA or of a kernel is the candidate's, and so are a hang and
 /// a death while its kernels may run. A plan that the replayer does not take is judged in the host tier. Anything
 /// else that a replayer complains of is ours.
 fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
     match answer {
         NoAnswer::Complaint(complaint) => match complaint.kind.as_str() {
-            "cuda" | "cublas" | "cudnn" => {
+            "cuda" | "cublas" | "cudnn" | "kernel" => {
                 let answer = NoAnswer::Complaint(complaint);
                 Trouble::Candidate(Stumble { during, answer })
             }

@@ -2,7 +2,7 @@
 //!
 //! A replayer serves one candidate after the other. One that faulted, hung or may have been changed is ended, and
 //! the spare takes its place at once; the next spare starts when the device is shared, beside no timed window
-//! (`device_arbiter.rs`).
+//! (`device_arbiter.rs`). On the cpu device each candidate has a replayer of its own, with memory of its own.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::error::JudgeError;
 use crate::process::host::Host;
 use crate::process::replayer::Replayer;
 
-/// Replayers that wait: the one in use comes back to one spare.
+/// Replayers of a GPU that wait: the one in use comes back to one spare.
 const KEPT: usize = 2;
 
 /// Candidates without a new spare after one could not be started, as where the GPU has no memory for it: each costs
@@ -32,6 +32,8 @@ struct Shared {
     arbiter: Arc<DeviceArbiter>,
     /// Folder of the artifacts.
     cache: PathBuf,
+    /// Replayers that are kept.
+    kept: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,7 +53,8 @@ impl ReplayerPool {
     /// One with nothing in it. `cache` has the artifacts.
     pub(crate) fn new(host: Arc<Host>, arbiter: Arc<DeviceArbiter>, cache: PathBuf) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { host, arbiter, cache, state, changed });
+        let kept = if host.device.is_accelerator() { KEPT } else { 0 };
+        let shared = Arc::new(Shared { host, arbiter, cache, kept, state, changed });
         Self { shared, threads: Mutex::default() }
     }
 
@@ -105,8 +108,11 @@ impl ReplayerPool {
     pub(crate) fn give_back(&self, replayer: Option<Replayer>, arena: &Arc<Arena>) {
         let mut state = self.shared.lock();
         state.working = state.working.saturating_sub(1);
+        if self.shared.kept == 0 {
+            return;
+        }
         state.ready.extend(replayer);
-        if state.closing || state.ready.len() + state.working + state.starting >= KEPT {
+        if state.closing || state.ready.len() + state.working + state.starting >= self.shared.kept {
             return;
         }
         if state.rest > 0 {

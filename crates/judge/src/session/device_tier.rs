@@ -23,7 +23,7 @@ use super::stages::Way;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::verify::look;
-use crate::device::arena::{Arena, Poison};
+use crate::device::arena::{Arena, Poison, Zone};
 use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
 use crate::process::channel::NoAnswer;
@@ -79,7 +79,8 @@ impl TaskSession<'_> {
         let Some(pool) = &processes.replayer_pool else {
             return Ok(Some(NoPlan::new("the judge has no replayer")));
         };
-        let arena = processes.runner_arena(machine, &self.task, (self.layout.len(), false))?;
+        let timed = stage == Stage::Measured;
+        let arena = processes.runner_arena(machine, &self.task, (self.layout.len(), timed))?;
         let replayer = pool.take(&arena)?;
         found.seconds.start = started.elapsed().as_secs_f64();
         let (before, standing) = (found.clone(), replayer.standing());
@@ -132,7 +133,14 @@ impl TaskSession<'_> {
         let held = self.hold(stage);
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
-        if let Err(error) = arena.poison(0, arena.len() / 4 * 4, Poison::NAN) {
+        // On the cpu device memory is new, or was poisoned for this candidate, and what is not touched costs
+        // nothing.
+        let weights = self.layout.weights;
+        let lasting = match **arena {
+            Arena::Cuda(_) => Zone { offset: 0, bytes: arena.len() / 4 * 4 },
+            Arena::Host(_) => Zone { offset: weights.offset, bytes: weights.bytes / 4 * 4 },
+        };
+        if let Err(error) = arena.poison(lasting.offset, lasting.bytes, Poison::NAN) {
             return (Some(replayer), Err(error.into()));
         }
         let random = StdRng::seed_from_u64(self.random.random());
@@ -173,7 +181,8 @@ impl TaskSession<'_> {
         // candidate gets a new context.
         let gone = matches!(&went, Err(trouble) if is_closed(trouble));
         let unmapped = self.oracle.unmap_inputs();
-        let replayer = replay.end(matches!(went, Ok(0)) && plans.needs_nothing(), gone);
+        let lasts = self.machine.device.is_accelerator() && plans.needs_nothing();
+        let replayer = replay.end(matches!(went, Ok(0)) && lasts, gone);
         let well = self.machine.device.probe();
         drop(held);
         found.seconds.end = ending.elapsed().as_secs_f64();
