@@ -188,7 +188,8 @@ class DeviceMode(OperatorMode):
         if name == "scalar_tensor":
             given["size"] = []
         if name == "full" and given.get("dtype") is None:
-            given["dtype"] = torch.full((), value).dtype
+            with self.runtime.host_memory():
+                given["dtype"] = torch.full((), value).dtype
         allocate: dict[str, Callable[..., torch.Tensor]] = {
             "empty": torch.ops.aten.empty.memory_format,
             "new_empty": torch.ops.aten.new_empty.default,

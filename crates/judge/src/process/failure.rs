@@ -87,6 +87,7 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
                 "no_model_new" => FailureClass::Load,
                 "memory" => FailureClass::OutOfMemory,
                 _ if complaint.message.starts_with("ForbiddenCall") => FailureClass::ForbiddenCall,
+                "kernel" if code.is_none() => of_kernel(&complaint.message),
                 _ => match code {
                     Some(700 | 716 | 717) => FailureClass::IllegalAddress,
                     Some(701) => FailureClass::OutOfResources,
@@ -108,6 +109,16 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
     failure.message = cap(&failure.message);
     failure.output_tail = cap(tail);
     failure
+}
+
+/// How a kernel of the cpu device failed that was replayed.
+fn of_kernel(message: &str) -> FailureClass {
+    let forbidden = ["it made a system call", "it read the processor's time-stamp counter"];
+    if forbidden.iter().any(|deed| message.contains(deed)) {
+        FailureClass::ForbiddenCall
+    } else {
+        FailureClass::Crash
+    }
 }
 
 /// The integrity finding of a stumble: behaviour that no honest program shows, however broken it is.

@@ -542,9 +542,9 @@ fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
     Some(Results::placed(plan.form.clone(), calls, addresses))
 }
 
-/// Whose failure it is that a replayer did not answer: an error of CUDA or of a kernel is the candidate's, and so are a hang and
-/// a death while its kernels may run. A plan that the replayer does not take is judged in the host tier. Anything
-/// else that a replayer complains of is ours.
+/// Whose failure it is that a replayer did not answer: an error of CUDA or of a kernel is the candidate's, and so
+/// are a hang and a death while its kernels may run. A plan that the replayer does not take is judged in the host
+/// tier. Anything else that a replayer complains of is ours.
 fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
     match answer {
         NoAnswer::Complaint(complaint) => match complaint.kind.as_str() {

@@ -191,6 +191,10 @@ impl TaskSession<'_> {
             Ok(replayer) => (Some(replayer), None),
             Err(outcome) => (None, outcome),
         };
+        // Kernels of the cpu device take memory of the replayer's jail.
+        let outcome = outcome.filter(|outcome| {
+            self.machine.device.is_accelerator() || *outcome != Outcome::OutOfMemory
+        });
         let went = went.map_err(|trouble| blamed(trouble, outcome.as_ref()));
         let went = went.and_then(|_| {
             unmapped?;

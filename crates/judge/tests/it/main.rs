@@ -5,6 +5,7 @@ mod examining;
 mod faults;
 mod gpu;
 mod gpu_examining;
+mod host_plans;
 mod inspecting;
 mod integrity;
 mod judging;

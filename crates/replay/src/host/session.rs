@@ -125,6 +125,9 @@ impl HostSession {
         self.executor = None;
         let current = request(self.current.as_mut(), "no plan is loaded")?;
         current.prepared = None;
+        if current.plan.prepare.is_empty() {
+            return json(&Ran { launches: 0 });
+        }
         let prepared = Prepared::reserve(&current.libraries)?;
         let current = request(self.current.as_ref(), "no plan is loaded")?;
         let (nodes, calls) = (&current.plan.prepare, Calls::lasting_only());

@@ -1,0 +1,112 @@
+//! The device tier of the cpu device: candidates are recorded, and a process without Python runs their kernels.
+
+use crate::support::bias_relu::{model, task};
+use crate::support::{Case, config, shared_judge};
+use warpwright_judge::{Device, JudgeConfig, LocalJudge};
+use warpwright_record::candidate::Candidate;
+use warpwright_record::verdict::{AblationResult, FailureClass, Stage, Tier, Verdict};
+use warpwright_task::Task;
+
+/// Two launches with an intermediate between them. `DEED` is done by the first thread of the first.
+const KERNELS: &str = r#"
+#include <cuda_runtime.h>
+#define GLUE(a, b) a##b
+__device__ void deed() { DEED; }
+__global__ void add(const float* x, const float* bias, float* sum, int n, int columns) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i == 0) deed();
+    if (i < n) sum[i] = x[i] + bias[i % columns];
+}
+__global__ void clamp(const float* sum, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = fmaxf(sum[i], 0.0f);
+}
+extern "C" int bias_relu_launcher(const float* x, const float* bias, float* sum, float* out, int n,
+                                  int columns, cudaStream_t stream) {
+    add<<<(n + 255) / 256, 256, 0, stream>>>(x, bias, sum, n, columns);
+    clamp<<<(n + 255) / 256, 256, 0, stream>>>(sum, out, n);
+    return (int)cudaGetLastError();
+}
+"#;
+
+const FORWARD: &str = "scratch, out = torch.empty_like(x), torch.empty_like(x)\n\
+    cuda_extension.bias_relu_launcher(x, self.bias, scratch, out, x.numel(), x.shape[1])\n\
+    return out";
+
+fn candidate(deed: &str, forward: &str) -> Candidate {
+    let kernels = vec![("bias_relu.cu", KERNELS.replace("DEED", deed))];
+    Case { task: String::new(), model: model(forward), kernels }.candidate()
+}
+
+/// A judge that must use the device tier.
+fn judge() -> LocalJudge {
+    LocalJudge::open(JudgeConfig { tier: Some(Tier::Device), ..config(Device::Cpu) }).unwrap()
+}
+
+fn judged(judge: &LocalJudge, candidates: &[Candidate], stage: Stage) -> Vec<Verdict> {
+    let mut session = judge.task(&Task::from_source("bias_relu", task(256, 512))).unwrap();
+    candidates.iter().map(|candidate| session.judge(candidate, stage).unwrap()).collect()
+}
+
+#[test]
+fn plans_of_the_cpu_device_are_verified_and_measured() {
+    let verdict = judged(&judge(), &[candidate("", FORWARD)], Stage::Measured).remove(0);
+    assert!(verdict.verified, "{:#?}", verdict.failure);
+    assert_eq!((verdict.tier, &verdict.integrity[..]), (Tier::Device, &[][..]));
+    let provenance = verdict.provenance.clone().unwrap();
+    assert_eq!((provenance.own_kernels, provenance.ablation), (2, AblationResult::NotRun));
+    assert!(verdict.speedup.best.is_some(), "{verdict:#?}");
+}
+
+/// Machine code that the cpu device refuses in sources, hidden from a look at them.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn replayed_kernels_have_no_clock_and_no_files() {
+    // Statements without results, which compilers keep.
+    let code = |text: &str, operands: &str| format!("GLUE(as, m)(\"{text}\" : : {operands})");
+    let clock = code("rdtsc", r#": "rax", "rdx""#);
+    let call = |number: u32, first: &str, second: &str| {
+        let given = format!(r#""i"({number}), "D"({first}), "S"({second}), "d"(0L)"#);
+        let operands = format!(r#"{given} : "rax", "rcx", "r11", "memory""#);
+        let asm = code("movl %0, %%eax; syscall", &operands);
+        format!("char there[16] = \"/dev/null\"; {asm}")
+    };
+    let (open, time) = (call(2, "there", "0L"), call(228, "1L", "there"));
+    let candidates = [&clock, &open, &time].map(|deed| candidate(deed, FORWARD));
+    let told = [
+        "it read the processor's time-stamp counter",
+        "it made a system call: number 2 (open)",
+        "it made a system call: number 228 (clock_gettime)",
+    ];
+    let judge = judge();
+    for (verdict, told) in judged(&judge, &candidates, Stage::Verified).into_iter().zip(told) {
+        let failure = verdict.failure.unwrap();
+        println!("{}", failure.message);
+        assert_eq!((failure.class, verdict.tier), (FailureClass::ForbiddenCall, Tier::Device));
+        assert!(
+            failure.message.contains("launch add: ") && failure.message.contains(told),
+            "{failure:#?}"
+        );
+    }
+    for verdict in judged(shared_judge(Device::Cpu), &candidates, Stage::Verified) {
+        assert!(verdict.verified && verdict.tier == Tier::Host, "control: {:#?}", verdict.failure);
+    }
+    let honest = candidate("", FORWARD);
+    assert!(judged(&judge, &[honest], Stage::Verified).remove(0).verified, "control");
+}
+
+#[test]
+fn wrong_and_unrecordable_candidates_fail_in_the_device_tier() {
+    let wrong = FORWARD.replace("return out", "return scratch");
+    let torch = FORWARD.replace("return out", "return torch.relu(scratch)");
+    let crash = "int* nowhere = (int*)8; *nowhere = 1";
+    let candidates = [candidate("", &wrong), candidate("", &torch), candidate(crash, FORWARD)];
+    let verdicts = judged(&judge(), &candidates, Stage::Verified);
+    let failures: Vec<_> =
+        verdicts.iter().map(|verdict| verdict.failure.clone().unwrap()).collect();
+    let classes: Vec<_> = failures.iter().map(|failure| failure.class).collect();
+    let expected = [FailureClass::Mismatch, FailureClass::NotRecordable, FailureClass::Crash];
+    assert_eq!(classes, expected, "{failures:#?}");
+    assert!(failures[1].message.contains("torch operator relu"), "{}", failures[1].message);
+    assert!(failures[2].message.contains("SIGSEGV"), "{}", failures[2].message);
+}
