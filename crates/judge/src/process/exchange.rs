@@ -185,4 +185,45 @@ mod tests {
             assert!(read(0) == content && read(8192) == other);
         }
     }
+
+    /// Plays a window as the replayer does, for a candidate whose results are sums of bytes.
+    #[test]
+    fn calls_computed_early_or_late_are_wrong() {
+        let arena = Arena::Host(HostArena::create(1 << 16).unwrap());
+        let sets = [0u64, 8192, 16384].map(|at| set(&[(at, 4096)]));
+        let mut random = StdRng::seed_from_u64(3);
+        for set in &sets {
+            let content: Vec<u8> = (0..4096).map(|_| random.random()).collect();
+            arena.write(set.tensors[0].offset.unwrap(), &content).unwrap();
+        }
+        let order = [2, 0, 1];
+        let sum = |call: usize| -> u64 {
+            let mut bytes = vec![0; 4096];
+            arena.read(sets[order[call]].tensors[0].offset.unwrap(), &mut bytes).unwrap();
+            bytes.into_iter().map(u64::from).sum()
+        };
+        let all = || (0..3).map(sum).collect::<Vec<u64>>();
+        let truth = all();
+        for _ in 0..20 {
+            let made = Exchanged::make(&arena, (&sets, &order), &mut random).unwrap().unwrap();
+            let early = all();
+            let honest: Vec<u64> = (0..3)
+                .map(|call| {
+                    let write = |bytes: &[u8]| arena.write(made.at, bytes).unwrap();
+                    let here = call == made.call;
+                    here.then(|| write(&made.own));
+                    let result = sum(call);
+                    here.then(|| write(&made.other));
+                    result
+                })
+                .collect();
+            let late = all();
+            made.undo(&arena).unwrap();
+            assert_eq!(honest, truth);
+            for call in 0..3 {
+                let exchanged = call == made.call;
+                assert_eq!([early[call] != truth[call], late[call] != truth[call]], [exchanged; 2]);
+            }
+        }
+    }
 }
