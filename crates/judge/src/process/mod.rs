@@ -19,6 +19,7 @@ mod plan_values;
 pub(crate) mod played;
 pub(crate) mod recorder;
 pub(crate) mod recorder_library;
+mod replay_trouble;
 pub(crate) mod replayer;
 pub(crate) mod replayer_pool;
 pub(crate) mod role;

@@ -25,21 +25,19 @@ use crate::error::JudgeError;
 use crate::process::candidate::{LoadedCandidate, WindowState, too_large};
 use crate::process::channel::NoAnswer;
 use crate::process::exchange::Exchanged;
-use crate::process::failure::{Stumble, Trouble};
+use crate::process::failure::Trouble;
 use crate::process::host::{Grant, Host};
 use crate::process::memory::START_BYTES;
 use crate::process::oracle::{Lent, Oracle};
 use crate::process::plan_values::{covered, form, same_shapes};
 use crate::process::played::{Played, SAMPLES, offsets};
+use crate::process::replay_trouble::{no_inputs, trouble};
 use crate::process::role::Role;
 use crate::process::wire::{Place, Value, padded};
 use crate::process::worker::Worker;
 
 /// Candidates after which a replayer is ended, whatever happened: what accumulates in a context is not known.
 const MOST_SERVED: u32 = 256;
-
-/// Bytes of local memory of a thread that are much: for 300,000 threads they make 600 MiB.
-const MUCH_LOCAL: u32 = 2 << 10;
 
 /// Longest that requests which run no kernel of a candidate may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -340,22 +338,6 @@ impl Replay {
     }
 }
 
-/// Whose failure it is that the GPU has no memory for the inputs of a window. The driver keeps local memory for every
-/// thread that fits the GPU at once: a candidate whose kernels want much of it is judged in the host tier, where its
-/// own process has it. Else the session gives memory of its own up, and tries again.
-fn no_inputs(error: ArenaError, local: u32, task: &str) -> Trouble {
-    if !error.exhausted {
-        return error.into();
-    }
-    if local > MUCH_LOCAL {
-        return Trouble::Unplanned(format!(
-            "a kernel takes {local} bytes of local memory per thread, beside which the GPU has no room for inputs"
-        ));
-    }
-    let (task, message) = (task.to_owned(), error.to_string());
-    JudgeError::Memory { task, message, wanted: None }.into()
-}
-
 /// A plan that does not fit the judge's memory, and the replayer that would have had it.
 pub(crate) struct Unreplayable {
     pub(crate) replayer: Replayer,
@@ -542,43 +524,7 @@ fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
     Some(Results::placed(plan.form.clone(), calls, addresses))
 }
 
-/// Whose failure it is that a replayer did not answer: an error of CUDA or of a kernel is the candidate's, and so
-/// are a hang and a death while its kernels may run. A plan that the replayer does not take is judged in the host
-/// tier. Anything else that a replayer complains of is ours.
-fn trouble(during: &'static str, answer: NoAnswer) -> Trouble {
-    match answer {
-        NoAnswer::Complaint(complaint) => match complaint.kind.as_str() {
-            "cuda" | "cublas" | "cudnn" | "kernel" => {
-                let answer = NoAnswer::Complaint(complaint);
-                Trouble::Candidate(Stumble { during, answer })
-            }
-            "plan" | "artifact" => Trouble::Unplanned(complaint.message),
-            _ => JudgeError::infrastructure("replay a launch plan", complaint.message).into(),
-        },
-        answer => Trouble::Candidate(Stumble { during, answer }),
-    }
-}
-
 fn json_of(request: &Request) -> Json {
     // Plain data with names for keys always has a form.
     serde_json::to_value(request).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_memory_is_blamed_on_what_takes_it() {
-        let exhausted = || ArenaError { exhausted: true, ..ArenaError::new("make memory", "no") };
-        let kind = |error, local| match no_inputs(error, local, "task") {
-            Trouble::Unplanned(_) => "unplanned",
-            Trouble::Judge(JudgeError::Memory { .. }) => "memory",
-            Trouble::Judge(_) => "ours",
-            Trouble::Candidate(_) => "candidate",
-        };
-        assert_eq!(kind(exhausted(), 48 << 10), "unplanned");
-        assert_eq!(kind(exhausted(), 64), "memory");
-        assert_eq!(kind(ArenaError::new("make memory", "gone"), 48 << 10), "ours");
-    }
 }
