@@ -1,10 +1,12 @@
+mod calls;
+
 use std::cell::Cell;
 
+use calls::{convolution, gemm, gemv, matmul};
 use proptest::prelude::*;
 use warpwright_plan::{
-    Address as At, Argument, Block, Convolution, Copy2d, DnnEpilogue, DnnFilter, DnnTensor, Fill,
-    Gemm, GemmScalar, GemmType, Gemv, Kernel, Launch, LaunchPlan, LtMatrix, Matmul, Memory,
-    Node as PlanNode, Op, Outputs, Producer, Relocation, Role, Upload,
+    Address as At, Argument, Block, Copy2d, DnnTensor, Fill, Gemm, GemmType, Kernel, Launch,
+    LaunchPlan, Memory, Node as PlanNode, Op, Outputs, Producer, Relocation, Role, Upload,
 };
 
 use super::*;
@@ -237,87 +239,6 @@ fn operations_get_addresses_of_blocks_and_symbols() {
         assert_eq!((&uploaded[..8], word(&uploaded[8..])), (&[5; 8][..], input));
     }
     assert_eq!(program.label(), "run the operations");
-}
-
-/// Of source, filter, result, bias and residual.
-fn convolution() -> Convolution {
-    let tensor = |at| DnnTensor { at, dtype: 0, dims: vec![1; 4], strides: vec![1; 4] };
-    Convolution {
-        transposed: false,
-        source: tensor(at(1, 0)),
-        filter: DnnFilter { at: at(0, 0), dtype: 0, format: 0, dims: vec![1; 4] },
-        result: tensor(at(2, 0)),
-        padding: vec![0; 2],
-        steps: vec![1; 2],
-        dilation: vec![1; 2],
-        groups: 1,
-        mode: 1,
-        compute: 0,
-        math: 3,
-        alpha: GemmScalar::F32(1),
-        beta: GemmScalar::F32(1),
-        algorithm: None,
-        epilogue: Some(DnnEpilogue {
-            bias: tensor(at(0, 64)),
-            residual: Some(at(1, 4)),
-            activation: 1,
-        }),
-    }
-}
-
-fn gemv() -> Gemv {
-    Gemv {
-        transpose: 0,
-        sizes: [2, 3],
-        operands: [at(0, 0), at(1, 0), at(2, 12)],
-        dtype: 0,
-        leading: 2,
-        steps: [1; 2],
-        strides: [0; 3],
-        batch: 1,
-        alpha: GemmScalar::F32(1),
-        beta: GemmScalar::F32(0),
-        math: 0,
-    }
-}
-
-fn matmul() -> Matmul {
-    let matrix = |at| LtMatrix {
-        at,
-        dtype: 0,
-        sizes: [1, 1],
-        leading: 1,
-        row_major: false,
-        batch: 1,
-        stride: 0,
-    };
-    Matmul {
-        transpose: [0, 0],
-        matrices: [at(0, 0), at(1, 0), at(2, 0), at(2, 0)].map(matrix),
-        alpha: GemmScalar::F32(1),
-        beta: GemmScalar::F32(0),
-        compute: 68,
-        epilogue: 4,
-        bias: Some(at(0, 8)),
-    }
-}
-
-fn gemm() -> Gemm {
-    Gemm {
-        transpose: [0, 1],
-        sizes: [2, 3, 4],
-        operands: [at(1, 0), at(0, 4), at(2, 8)],
-        types: [GemmType(0); 3],
-        leading: [4; 3],
-        strides: [0; 3],
-        batch: 1,
-        alpha: GemmScalar::F32(1),
-        beta: GemmScalar::F64(0),
-        compute: 68,
-        math: 0,
-        algorithm: -1,
-        pointers: false,
-    }
 }
 
 #[test]
