@@ -201,7 +201,14 @@ mod tests {
             device: Arc::clone(&ours.device),
             workers: Arc::default(),
             forks: Forks::default(),
-            plans: Ok(PlanTools { recorder, replayer, cublas: None, cudnn: None, answers }),
+            plans: Ok(PlanTools {
+                code: warpwright_plan::Code::Gpu,
+                recorder,
+                replayer,
+                cublas: None,
+                cudnn: None,
+                answers,
+            }),
             memory_bytes: ours.memory_bytes,
         };
         let cache = folder.join("build");

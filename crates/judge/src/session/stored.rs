@@ -26,7 +26,11 @@ const JUDGE_AGAIN: &str = "judge the candidate again on this machine";
 
 impl TaskSession<'_> {
     /// Stores the plans of a candidate that was judged. The verdict counts without them: a caveat says what failed.
+    /// Those of the cpu device are not stored: their kernels are machine code of this host.
     pub(super) fn store(&mut self, plans: &Plans, artifact: &Artifact, found: &mut Findings) {
+        if !self.machine.device.is_accelerator() {
+            return;
+        }
         let stored = self.packed(plans, artifact).and_then(|stored| {
             let kept = stored.write().and_then(|file| self.machine.plans.put(&file));
             kept.map_err(|e| JudgeError::infrastructure("write it", e))

@@ -75,7 +75,11 @@ fn act(action: &Action, frame: Frame<'_>) -> i32 {
             0
         }
         // Refused when the plan is loaded.
-        Action::Gemm { .. } => 801,
+        Action::Gemm { .. }
+        | Action::Gemv { .. }
+        | Action::Matmul { .. }
+        | Action::Convolution { .. }
+        | Action::Nothing => 801,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::artifact;
 use crate::cores;
 use crate::failure::{Failure, printable};
 use crate::memory::Room;
-use crate::outline::Outline;
+use crate::outline::{Launches, Outline};
 use crate::placement::{Calls, Placement};
 use crate::staged::Program;
 use crate::wire::{Done, KernelFacts, Load, Loaded as Answer, Ran, Request, Settle, Stage};
@@ -82,7 +82,7 @@ impl HostSession {
                 json(&Done {})
             }
             Request::Pin(pin) => cores::pin(&pin.cores).and_then(|()| json(&Done {})),
-            Request::Inputs(_) | Request::Facts | Request::Occupancy(_) => {
+            Request::Inputs(_) | Request::Exchange(_) | Request::Facts | Request::Occupancy(_) => {
                 Err(Failure::Request("only a GPU answers this".to_owned()))
             }
         }
@@ -196,7 +196,7 @@ impl HostSession {
             self.team.start();
             let loaded = Loaded::load(plan, &current.libraries)?;
             let told = begin(&loaded)?;
-            let outline = Outline::of(plan, nodes, &loaded)?;
+            let outline = Outline::of(plan, (nodes, Launches::Run), &loaded)?;
             let maps = &plan.tensor_maps;
             let program = Program::fill(outline, maps, placement, calls, self.base, &loaded)?;
             self.touch(plan, placement, calls);
@@ -246,7 +246,9 @@ fn labels(plan: &LaunchPlan, nodes: &[Node]) -> Vec<String> {
         Op::Fill(_) => "fill memory".to_owned(),
         Op::Copy(_) => "copy memory".to_owned(),
         Op::Upload(_) => "upload bytes".to_owned(),
-        Op::Gemm(_) => "multiply matrices".to_owned(),
+        Op::Gemm(_) | Op::Gemv(_) | Op::Matmul(_) | Op::Convolution(_) => {
+            "call a library".to_owned()
+        }
     };
     nodes.iter().map(label).collect()
 }
@@ -257,9 +259,9 @@ fn read(plan: &LaunchPlan, folder: &Path) -> Result<Vec<Library>, Failure> {
     let images: Result<Vec<Image>, _> = files.iter().map(|file| Image::read_host(file)).collect();
     let images = images.map_err(|error| Failure::Plan(error.to_string()))?;
     plan.check(&images).map_err(|error| Failure::Plan(error.to_string()))?;
-    let products = plan.prepare.iter().chain(&plan.forward);
-    if products.into_iter().any(|node| matches!(node.op, Op::Gemm(_))) {
-        let why = "the cpu device replays no matrix products of cuBLAS";
+    let is_own = |op: &Op| matches!(op, Op::Launch(_) | Op::Fill(_) | Op::Copy(_) | Op::Upload(_));
+    if !plan.prepare.iter().chain(&plan.forward).all(|node| is_own(&node.op)) {
+        let why = "the cpu device replays no calls of NVIDIA's libraries";
         return Err(Failure::Plan(why.to_owned()));
     }
     let library = |(module, file): (&warpwright_plan::Module, &Vec<u8>)| {

@@ -192,7 +192,7 @@ fn a_candidate_becomes_a_plan_without_a_gpu() {
 
 #[test]
 fn recorded_plan_survives_its_file() {
-    let (of, artifact) = built_and_recorded(KERNEL, MODEL).unwrap();
+    let (of, artifact) = built_and_recorded(Code::Gpu, KERNEL, MODEL).unwrap();
     let (plan, images) = with_images(&of.plan, &artifact.dir).unwrap();
     let constants = of.plan.constants.clone();
     let weights = StoredWeights { name: "init".to_owned(), hash: weights().hash(), constants };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_build::{Outcome, Request, Target};
-use warpwright_plan::Op;
+use warpwright_plan::{Code, Op};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Failure, FailureClass};
 use warpwright_task::Task;
@@ -102,6 +102,7 @@ impl LocalJudge {
             workers: Arc::default(),
             forks: Forks::default(),
             plans: Ok(PlanTools {
+                code: Code::Gpu,
                 recorder,
                 replayer: "none".into(),
                 cublas: None,
@@ -135,9 +136,9 @@ impl RecordingTrials<'_> {
                     })));
                 }
             };
-        let libraries = match Libraries::read(&artifact.dir, &artifact.device_images) {
+        let libraries = match Libraries::of(&artifact, Code::Gpu) {
             Ok(libraries) => libraries,
-            Err(error) => return Ok(refused(error.to_string())),
+            Err(why) => return Ok(refused(why)),
         };
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
