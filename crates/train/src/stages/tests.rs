@@ -281,8 +281,8 @@ fn message(dialogue: &Marks, source: &str) -> Vec<u32> {
 }
 
 /// A run of one stage, and what is seen of it.
-struct Seen<'a> {
-    run: &'a Run<'a>,
+struct Seen<'a, 'f> {
+    run: &'a Run<'a, 'f>,
     verdicts: &'a Verdicts,
     asked: &'a Mutex<Asked>,
     events: &'a Events,
@@ -290,7 +290,7 @@ struct Seen<'a> {
     messages: &'a [Vec<u32>; 2],
 }
 
-impl Seen<'_> {
+impl Seen<'_, '_> {
     /// Advantages of the slower and of the faster candidate.
     fn advantages(&self) -> [Vec<f32>; 2] {
         let asked = self.asked.lock().unwrap();
@@ -303,7 +303,7 @@ impl Seen<'_> {
 }
 
 /// Sets up a run of two steps on one task with this judge.
-fn with_run(judge: FakeJudge, work: impl FnOnce(&Seen<'_>)) {
+fn with_run(judge: FakeJudge, work: impl FnOnce(&Seen<'_, '_>)) {
     let folder = tempfile::tempdir().unwrap();
     let (out, path) = (folder.path().join("out"), folder.path().join("model"));
     let dialogue = Marks::new(model(&path), 256);
@@ -400,9 +400,8 @@ fn void_verdicts_are_measured_again_before_training() {
         let history = History::read(&RunReader::open(&record).unwrap()).unwrap();
         assert_eq!(history.voided.len(), 1);
         let given = history.episodes.values().flat_map(|episode| episode.verdicts());
-        assert!(given.clone().count() > 0);
-        assert!(
-            given.into_iter().all(|(_, given)| given.verdict.replayer.as_ref().unwrap().turn > 2)
-        );
+        let turns: Vec<u32> =
+            given.map(|(_, given)| given.verdict.replayer.as_ref().unwrap().turn).collect();
+        assert!(!turns.is_empty() && turns.iter().all(|turn| *turn > 2), "{turns:?}");
     });
 }
