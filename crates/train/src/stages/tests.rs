@@ -23,7 +23,7 @@ use warpwright_learn::remote;
 use warpwright_native::{Dialogue, Marks, Pretokenizer, Tokenizer};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::history::History;
+use warpwright_record::history::{Episode, History};
 use warpwright_record::message::Message;
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{ReplayerTurn, Stage as Judging, Verdict};
@@ -399,7 +399,7 @@ fn void_verdicts_are_measured_again_before_training() {
         let record = seen.run.out.join("single-turn/record");
         let history = History::read(&RunReader::open(&record).unwrap()).unwrap();
         assert_eq!(history.voided.len(), 1);
-        let given = history.episodes.values().flat_map(|episode| episode.verdicts());
+        let given = history.episodes.values().flat_map(Episode::verdicts);
         let turns: Vec<u32> =
             given.map(|(_, given)| given.verdict.replayer.as_ref().unwrap().turn).collect();
         assert!(!turns.is_empty() && turns.iter().all(|turn| *turn > 2), "{turns:?}");
