@@ -137,7 +137,6 @@ fn build(
         .arg(cuda.root.join("include").to_string_lossy())
         // Torch looks for the driver by this name.
         .arg("-Wl,-soname,libcuda.so.1")
-        .arg(format!("-Wl,--version-script={}", embedded.native.join(EXPORTS).display()))
         .arg(work.join("unknown.cpp").to_string_lossy())
         .read_only(&cuda.root);
     let spec = match &cuda.cudnn_include {
