@@ -269,7 +269,7 @@ class Oracle:
         size = request["arena_bytes"]
         with self._sharing():
             self.arena = Arena(self.device, self.library).reach(descriptor, size, populate=False)
-            if self.cuda:
+            if self.reference.device.type == "cuda":
                 # Before any sample, so that a seed gives the same numbers whoever asks.
                 sampler = Sampler(self.arena.driver, self.reference.device)
                 self._find_sampling(self.drawn_inputs(self.seed), self.seed, sampler)
@@ -597,6 +597,8 @@ def _spare_bytes(device: str) -> int:
     """GPU memory that torch keeps unused. ``torch.cuda.memory_reserved`` makes a table of all its
     statistics, which takes half a millisecond."""
     known = torch.cuda.memory_stats_as_nested_dict(torch.device(device))
+    if not known:  # no GPU is in use
+        return 0
     reserved, allocated = known["reserved_bytes"], known["allocated_bytes"]
     return reserved["all"]["current"] - allocated["all"]["current"]
 

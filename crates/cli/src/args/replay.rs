@@ -13,10 +13,11 @@ use super::{BaselinesArg, IsolationArg};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  warpwright judge model.py --candidate workspace/ --device cuda:0 --json > verdict.json
   warpwright replay verdict.json --device cuda:0
   warpwright replay runs/starter --episode 3 --json
-  warpwright replay verdict.json --plan plan.bin")]
+  warpwright replay verdict.json --plan plan.bin
+
+`warpwright judge model.py --candidate workspace/ --json > verdict.json` writes such a verdict.")]
 pub(crate) struct ReplayArgs {
     /// Verdict: the JSON of `judge --json`, of the HTTP API or of a verdict alone, or a run folder.
     #[arg(value_name = "VERDICT")]

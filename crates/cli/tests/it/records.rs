@@ -36,7 +36,7 @@ fn a_record_of_a_newer_format_is_refused() {
     insta::assert_snapshot!(resume(&program).show(), @r"
     exit code 6
     --- stderr
-    error: failed to open the run in run for writing: its format is 99, and this program writes format 2
+    error: failed to open the run in run for writing: its format is 99, and this program writes format 3
     hint: update warpwright
     ");
     change(&program, "run/events.jsonl", "\"version\":1", "\"version\":99");
@@ -44,7 +44,7 @@ fn a_record_of_a_newer_format_is_refused() {
     insta::assert_snapshot!(program.run(&["report", "run"]).show(), @r"
     exit code 6
     --- stderr
-    error: failed to read run/events.jsonl: format 99 is newer than 2, and line 1 cannot be understood: unknown variant `run_dreamt`, expected one of `run_started`, `run_resumed`, `episode_started`, `episode_resumed`, `message_said`, `tool_finished`, `verdict_given`, `turn_finished`, `episode_finished`, `task_refused`, `progress`, `note`, `run_finished` at line 1 column 80
+    error: failed to read run/events.jsonl: format 99 is newer than 3, and line 1 cannot be understood: unknown variant `run_dreamt`, expected one of `run_started`, `run_resumed`, `episode_started`, `episode_resumed`, `message_said`, `tool_finished`, `verdict_given`, `verdicts_voided`, `turn_finished`, `episode_finished`, `task_refused`, `progress`, `note`, `run_finished` at line 1 column 80
     hint: update warpwright
     ");
 }

@@ -229,14 +229,17 @@ fn an_oracle_stores_inputs_in_the_candidates_arena() {
     serving.hand_over("adopt", &own).unwrap();
     let offsets = [1 << 16, 4096, 1 << 19];
     let drawn = json!({"seeds": [5, 6, 5], "families": ["own", "own", "own"]});
-    let mut ask = |what: &str, more: (&str, Json)| {
+    // With the descriptor where the memory is mapped anew; kept mapped where the next window has it too.
+    let mut ask = |what: &str, more: (&str, Json), (map, keep): (bool, bool)| {
         let mut request = drawn.clone();
         request["do"] = what.into();
         request[more.0] = more.1;
         request["at"] = json!(0);
         request["bytes"] = json!(1 << 20);
+        request["map"] = map.into();
+        request["keep"] = keep.into();
         serving.channel.send(&request, PATIENCE).unwrap();
-        if what == "provide" {
+        if map {
             serving.channel.send_descriptor(candidates.lend().unwrap().as_fd()).unwrap();
         }
         decode::<Sets>(&serving.channel.receive(PATIENCE).unwrap()).unwrap().sets
@@ -247,22 +250,29 @@ fn an_oracle_stores_inputs_in_the_candidates_arena() {
         arena.read(at.offset.unwrap(), &mut bytes).unwrap();
         bytes
     };
-    let provided = ask("provide", ("offsets", json!(offsets)));
+    let once = ask("provide", ("offsets", json!(offsets)), (true, false));
+    let provided = ask("provide", ("offsets", json!(offsets)), (true, true));
+    assert_eq!(once, provided);
     let there: Vec<_> = provided.iter().map(|set| bytes(&candidates, set)).collect();
     assert_eq!(
         provided.iter().map(|set| set.tensors[0].offset.unwrap()).collect::<Vec<_>>(),
         offsets
     );
-    let made = ask("inputs", ("offset", json!(0)));
+    let made = ask("inputs", ("offset", json!(0)), (false, false));
     let here: Vec<_> = made.iter().map(|set| bytes(&own, set)).collect();
     assert_eq!(there, here);
     assert_eq!(there[0], there[2]);
     assert_ne!(there[0], there[1], "positive control");
 
+    // Other places of the memory that it kept.
+    let later = [1 << 18, 8192, 1 << 17];
+    let moved = ask("provide", ("offsets", json!(later)), (false, false));
+    assert_eq!(moved.iter().map(|set| bytes(&candidates, set)).collect::<Vec<_>>(), there);
+
     // Nothing else was touched.
     let mut all = vec![0; 1 << 20];
     candidates.read(0, &mut all).unwrap();
-    for (offset, bytes) in offsets.iter().zip(&there) {
+    for (offset, bytes) in offsets.iter().chain(&later).zip(there.iter().chain(&there)) {
         all[*offset as usize..][..bytes.len()].fill(0);
     }
     assert!(all.iter().all(|byte| *byte == 0));

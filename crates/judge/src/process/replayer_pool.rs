@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use warpwright_plan::Code;
+
 use crate::device::arena::Arena;
 use crate::device::device_arbiter::DeviceArbiter;
 use crate::error::JudgeError;
@@ -53,7 +55,8 @@ impl ReplayerPool {
     /// One with nothing in it. `cache` has the artifacts.
     pub(crate) fn new(host: Arc<Host>, arbiter: Arc<DeviceArbiter>, cache: PathBuf) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let kept = if host.device.is_accelerator() { KEPT } else { 0 };
+        let on_gpu = host.plans.as_ref().is_ok_and(|tools| tools.code == Code::Gpu);
+        let kept = if on_gpu { KEPT } else { 0 };
         let shared = Arc::new(Shared { host, arbiter, cache, kept, state, changed });
         Self { shared, threads: Mutex::default() }
     }
@@ -202,7 +205,7 @@ mod tests {
             workers: Arc::default(),
             forks: Forks::default(),
             plans: Ok(PlanTools {
-                code: warpwright_plan::Code::Gpu,
+                code: Code::Gpu,
                 recorder,
                 replayer,
                 cublas: None,

@@ -152,6 +152,7 @@ fn verified_verdict_as_json() {
           },
           "throttling": [],
           "repeated_rounds": 0,
+          "shared_rounds": 0,
           "other_processes": [],
           "host_load": 0.02,
           "empty_window": 1.03,
