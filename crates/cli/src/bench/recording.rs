@@ -237,7 +237,7 @@ impl Bench<'_> {
     fn add(&self, row: Row) -> Result<(), Failure> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &mut sink.file {
-            let text = serde_json::to_string(&row).unwrap_or_default() + "\n";
+            let text = serde_json::to_string(&row).map_err(|error| unwritten(error.into()))? + "\n";
             file.write_all(text.as_bytes()).map_err(unwritten)?;
         }
         let mut text = format!("{}/{} {}: ", sink.rows.len() + 1, self.total, row.candidate);

@@ -50,7 +50,7 @@ pub(crate) fn expected(
         }
         let Size { rms, spread, largest } = size.filter(|size| size.largest < dtype.limit())?;
         let count = note.shape.iter().product();
-        // The largest error of the reference so far is told, and none is allowed for.
+        // The check shows the largest error of the reference so far. The tolerance has none of it (`beyond`).
         let error = families.errors(draw.family, output).noise * rms;
         Some(OutputNote { rms, spread, largest, count, error, beyond: 0.0, ..note })
     });

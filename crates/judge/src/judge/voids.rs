@@ -56,7 +56,7 @@ impl Voids {
     /// All that are known, also those of other processes.
     pub(crate) fn all(&self) -> Vec<VoidTurns> {
         let mut state = self.lock();
-        // What cannot be read was told when it was added.
+        // There is no journal before the first void verdict. This judge's own are known without it.
         let _ = state.read_on(&self.path);
         state.known.clone()
     }

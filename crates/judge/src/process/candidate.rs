@@ -10,10 +10,10 @@ use rand::seq::SliceRandom;
 
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
-use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone};
+use crate::device::arena::{Arena, ArenaError, Lent, Move, Poison, Zone};
 use crate::error::JudgeError;
 use crate::process::failure::Trouble;
-use crate::process::oracle::{Lent, Oracle};
+use crate::process::oracle::Oracle;
 use crate::process::played::{Played, offsets};
 use crate::process::wire::{Place, Value};
 

@@ -88,7 +88,7 @@ impl Exchanged {
         arena.write(self.at, &self.own)
     }
 
-    /// What the replayer is told.
+    /// The request that makes the replayer exchange these bytes around the call.
     pub(crate) fn request(&self) -> wire::Request {
         wire::Request::Exchange(wire::Exchange {
             call: self.call as u32,

@@ -55,6 +55,21 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Another that starts processes in the same way, with these plans and nothing started.
+    pub(crate) fn with_plans(&self, plans: PlanTools) -> Self {
+        Self {
+            jail: Arc::clone(&self.jail),
+            python: self.python.clone(),
+            package: self.package.clone(),
+            library: self.library.clone(),
+            device: Arc::clone(&self.device),
+            workers: Arc::default(),
+            forks: Forks::default(),
+            plans: Ok(plans),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
     /// A module of the package in a jail of its own, alone or under a program that starts Python:
     /// what is the same for all. A process on a GPU sees that one only, as its first.
     pub(crate) fn module(&self, name: &str, under: Option<(&Path, &[String])>) -> Spec {

@@ -13,6 +13,7 @@ pub(crate) mod forks;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod oracle;
+mod placed_plan;
 pub(crate) mod plan_file;
 pub(crate) mod plan_store;
 mod plan_values;

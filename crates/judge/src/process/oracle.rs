@@ -1,6 +1,6 @@
 //! The oracle process of one task.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::check::dtype::Dtype;
 use crate::check::families::{Draw, Families};
 use crate::check::glance;
 use crate::check::tolerance::{Tolerance, tolerance};
-use crate::device::arena::Arena;
+use crate::device::arena::{Arena, Lent};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::channel::NoAnswer;
@@ -46,14 +46,6 @@ pub(crate) struct LoadedOracle {
     settings: (Profile, u64),
     /// What the task takes and gives, if that is much and follows from shapes.
     pub(crate) foreseen: Option<Sizes>,
-}
-
-/// Memory for the inputs of a candidate's windows on a GPU.
-pub(crate) struct Lent {
-    pub(crate) fd: OwnedFd,
-    pub(crate) bytes: u64,
-    /// Whether it is the same in the next window: then it stays mapped, which takes a millisecond each time.
-    pub(crate) keep: bool,
 }
 
 /// The process, its arena and what it said of the task.

@@ -17,9 +17,8 @@ use warpwright_replay::wire::{self, Request};
 
 use crate::check::families::Draw;
 use crate::check::layout::{Layout, place_all};
-use crate::check::named::Results;
 use crate::check::placement::{Placement, TooLarge};
-use crate::device::arena::{Arena, ArenaError, Move, Poison, Zone, gaps};
+use crate::device::arena::{Arena, Lent, Poison, Zone, gaps};
 use crate::device::device_arbiter::DeviceArbiter;
 use crate::error::JudgeError;
 use crate::process::candidate::{LoadedCandidate, WindowState, too_large};
@@ -28,12 +27,12 @@ use crate::process::exchange::Exchanged;
 use crate::process::failure::Trouble;
 use crate::process::host::{Grant, Host};
 use crate::process::memory::START_BYTES;
-use crate::process::oracle::{Lent, Oracle};
+use crate::process::oracle::Oracle;
+use crate::process::placed_plan::{Placed, bring, results};
 use crate::process::plan_values::{covered, form, same_shapes};
 use crate::process::played::{Played, SAMPLES, offsets};
 use crate::process::replay_trouble::{no_inputs, trouble};
 use crate::process::role::Role;
-use crate::process::wire::{Place, Value, padded};
 use crate::process::worker::Worker;
 
 /// Candidates after which a replayer is ended, whatever happened: what accumulates in a context is not known.
@@ -102,14 +101,6 @@ struct LastWindow {
     blocks: Vec<Zone>,
 }
 
-/// A plan and where its blocks lie.
-struct Placed {
-    of: Arc<PlanOf>,
-    placement: Placement,
-    /// What a call returns, without places.
-    form: Value,
-}
-
 /// Finds the program: `WARPWRIGHT_REPLAYER`, or beside this program, or one folder up.
 pub(crate) fn find() -> Result<PathBuf, JudgeError> {
     const NAME: &str = "warpwright-replayer";
@@ -121,29 +112,6 @@ pub(crate) fn find() -> Result<PathBuf, JudgeError> {
         let hint = "keep it beside `warpwright`, or set WARPWRIGHT_REPLAYER to its path";
         JudgeError::lacks("the program `warpwright-replayer` was not found", hint)
     })
-}
-
-impl Placed {
-    /// The parts of the memory that last from call to call.
-    fn lasting(&self) -> impl Iterator<Item = Zone> {
-        let blocks = &self.of.plan.blocks;
-        let lasting = self.placement.lasting.iter();
-        lasting.map(|&(index, offset)| {
-            let bytes = blocks.get(index).map_or(0, |block| block.bytes);
-            Zone { offset, bytes: padded(bytes) }
-        })
-    }
-
-    /// Overwrites what only the candidate's own operations fill.
-    fn forget_kept(&self, arena: &Arena) -> Result<(), ArenaError> {
-        let blocks = &self.of.plan.blocks;
-        for (&(index, _), zone) in self.placement.lasting.iter().zip(self.lasting()) {
-            if blocks.get(index).is_some_and(|block| block.role == Block::Kept) {
-                arena.poison(zone.offset, zone.bytes, Poison::NAN)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Replayer {
@@ -348,25 +316,6 @@ fn told(TooLarge { what, wanted, available }: &TooLarge) -> String {
     format!("{what} take {} MiB, and {} MiB are there", wanted >> 20, available >> 20)
 }
 
-/// Copies tensors of the oracle's memory to the blocks for which `wanted` names one.
-fn bring<'p>(
-    state: &WindowState,
-    oracle: &Oracle,
-    plan: &Placed,
-    wanted: impl Fn(Block) -> Option<&'p Place>,
-) -> Result<(), Trouble> {
-    let mut moves = Vec::new();
-    for &(index, to) in &plan.placement.lasting {
-        let Some(block) = plan.of.plan.blocks.get(index) else { continue };
-        if let Some(place) = wanted(block.role)
-            && let Some(from) = place.offset
-        {
-            moves.push(Move { to, from, bytes: place.bytes.min(block.bytes) });
-        }
-    }
-    Ok(state.arena.copy_all(&oracle.arena, &moves)?)
-}
-
 impl LoadedCandidate for Replay {
     fn window_state(&self) -> &WindowState {
         &self.state
@@ -499,29 +448,6 @@ impl LoadedCandidate for Replay {
     fn pid(&self) -> u32 {
         self.replayer.worker.pid()
     }
-}
-
-/// Where the results of a window lie, as the judge placed them.
-fn results(plan: &Placed, at: &[u64], calls: usize) -> Option<Results> {
-    let own = plan.placement.own();
-    let mut addresses = Vec::with_capacity(calls * plan.form.tensors.len());
-    let outputs: Vec<(usize, u64)> = plan
-        .of
-        .plan
-        .outputs
-        .tensors
-        .iter()
-        .map(|output| {
-            let position = Placement::position(&plan.of.plan, output.at.block)?;
-            Some((position, output.at.offset))
-        })
-        .collect::<Option<_>>()?;
-    for call in 0..calls {
-        for (position, offset) in &outputs {
-            addresses.push(at.get(call * own + position)? + offset);
-        }
-    }
-    Some(Results::placed(plan.form.clone(), calls, addresses))
 }
 
 fn json_of(request: &Request) -> Json {

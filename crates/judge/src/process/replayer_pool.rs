@@ -183,7 +183,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::device::arena::HostArena;
-    use crate::process::forks::Forks;
     use crate::process::host::{PlanTools, RecorderLibrary};
     use crate::testing::shared_judge;
 
@@ -196,24 +195,14 @@ mod tests {
         let recorder = RecorderLibrary { library, folder: folder.clone(), env: Vec::new() };
         let replayer = fs_err::canonicalize(replayer).unwrap();
         let answers = serde_json::Value::Null;
-        let host = Host {
-            jail: Arc::clone(&ours.jail),
-            python: ours.python.clone(),
-            package: ours.package.clone(),
-            library: ours.library.clone(),
-            device: Arc::clone(&ours.device),
-            workers: Arc::default(),
-            forks: Forks::default(),
-            plans: Ok(PlanTools {
-                code: Code::Gpu,
-                recorder,
-                replayer,
-                cublas: None,
-                cudnn: None,
-                answers,
-            }),
-            memory_bytes: ours.memory_bytes,
-        };
+        let host = ours.with_plans(PlanTools {
+            code: Code::Gpu,
+            recorder,
+            replayer,
+            cublas: None,
+            cudnn: None,
+            answers,
+        });
         let cache = folder.join("build");
         fs_err::create_dir_all(&cache).unwrap();
         ReplayerPool::new(Arc::new(host), Arc::clone(&judge.machine.arbiter), cache)

@@ -231,8 +231,9 @@ impl Lt {
         };
         let lt = &self.functions;
         if made.has_bias {
-            let bias = rest.first().copied().unwrap_or_default();
-            set(lt.set, made.description, BIAS_POINTER, &bias)?;
+            let missing = || Failure::Plan("a product of cuBLASLt has no bias".to_owned());
+            let bias = rest.first().ok_or_else(missing)?;
+            set(lt.set, made.description, BIAS_POINTER, bias)?;
         }
         let algorithm = if let Some(algorithm) = made.algorithm.get() {
             algorithm

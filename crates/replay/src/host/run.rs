@@ -32,6 +32,9 @@ pub(super) fn run(program: &Program, report: &Report) -> Result<(), i32> {
     Ok(())
 }
 
+/// `cudaErrorInvalidValue`.
+const INVALID_VALUE: i32 = 1;
+
 fn act(action: &Action, frame: Frame<'_>) -> i32 {
     match action {
         Action::Launch { function, grid, block, shared, .. } => {
@@ -66,7 +69,7 @@ fn act(action: &Action, frame: Frame<'_>) -> i32 {
             0
         }
         Action::Upload { word, at, bytes } => {
-            let source = frame.bytes.get(*at..at + bytes).unwrap_or_default();
+            let Some(source) = frame.bytes.get(*at..at + bytes) else { return INVALID_VALUE };
             #[expect(unsafe_code, reason = "memory of the device")]
             // SAFETY: as above.
             unsafe {

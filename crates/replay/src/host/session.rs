@@ -180,8 +180,8 @@ impl HostSession {
         json(&Ran { launches: current.operations })
     }
 
-    /// Makes an executor that is ready to run these nodes. `begin` runs in it when its libraries are loaded; what
-    /// it returns is told of the variables when all is done.
+    /// Makes an executor that is ready to run these nodes. `begin` runs in it once its libraries are loaded. If it
+    /// returns a `Prepared`, that notes the variables when all nodes have run.
     fn executor<'p>(
         &self,
         current: &Current,

@@ -159,6 +159,6 @@ fn gpu_convolutions_without_cudnn_are_no_plan() {
     let load = crate::gpu::load(&convolves(convolution(false, false)));
     let refused = replayer.ask(load);
     assert_eq!(refused["error"]["kind"], "plan", "{refused}");
-    // Positive control: it goes on with other plans.
+    // Positive control: the replayer still takes other plans.
     ready(&mut replayer, &crate::plans::elementwise(), &[0]);
 }

@@ -93,6 +93,14 @@ pub(crate) enum Arena {
     Cuda(CudaArena),
 }
 
+/// Memory for the inputs of a candidate's windows on a GPU.
+pub(crate) struct Lent {
+    pub(crate) fd: OwnedFd,
+    pub(crate) bytes: u64,
+    /// Whether it is the same in the next window: then it stays mapped, which takes a millisecond each time.
+    pub(crate) keep: bool,
+}
+
 /// Bytes of one arena that are to be in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {

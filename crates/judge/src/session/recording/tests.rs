@@ -3,8 +3,6 @@
 
 mod on_host;
 
-use std::sync::Arc;
-
 use warpwright_build::{Outcome, Request, Target};
 use warpwright_plan::{Code, LaunchPlan, Module, Op, Role};
 use warpwright_record::blob::BlobHash;
@@ -13,7 +11,6 @@ use warpwright_task::Mode;
 
 use super::*;
 use crate::device::arena::HostArena;
-use crate::process::forks::Forks;
 use crate::process::plan_file::{Head, PlanFileError, StoredPlan, StoredTask, StoredWeights};
 use crate::process::wire::{Place, State};
 use crate::process::{embedded, recorder_library};
@@ -94,17 +91,7 @@ fn tools(code: Code) -> PlanTools {
 /// A host whose recorders are those of this code.
 fn host(code: Code) -> Host {
     let ours = &shared_judge().processes.host;
-    Host {
-        jail: Arc::clone(&ours.jail),
-        python: ours.python.clone(),
-        package: ours.package.clone(),
-        library: ours.library.clone(),
-        device: Arc::clone(&ours.device),
-        workers: Arc::default(),
-        forks: Forks::default(),
-        plans: Ok(tools(code)),
-        memory_bytes: ours.memory_bytes,
-    }
+    ours.with_plans(tools(code))
 }
 
 /// Builds a candidate; the compilers' words if it does not build.

@@ -1,6 +1,5 @@
 //! Records candidates for a GPU that the machine need not have, to learn which of them have launch plans.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_build::{Outcome, Request, Target};
@@ -13,7 +12,6 @@ use super::{NoPlan, OPERATOR, Subject};
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::process::described::Described;
-use crate::process::forks::Forks;
 use crate::process::host::{Host, PlanTools};
 use crate::process::oracle::{INIT, OTHER, mode_name, profile_name};
 use crate::process::replayer::PlanOf;
@@ -93,24 +91,14 @@ impl LocalJudge {
         let recorder = recorder_library::library(&ours.jail, self.toolchain(), &embedded, cache)?;
         let answers = serde_json::from_str(ANSWERS)
             .map_err(|error| JudgeError::infrastructure("read a GPU's attributes", error))?;
-        let host = Host {
-            jail: Arc::clone(&ours.jail),
-            python: ours.python.clone(),
-            package: ours.package.clone(),
-            library: ours.library.clone(),
-            device: Arc::clone(&ours.device),
-            workers: Arc::default(),
-            forks: Forks::default(),
-            plans: Ok(PlanTools {
-                code: Code::Gpu,
-                recorder,
-                replayer: "none".into(),
-                cublas: None,
-                cudnn: None,
-                answers,
-            }),
-            memory_bytes: ours.memory_bytes,
-        };
+        let host = ours.with_plans(PlanTools {
+            code: Code::Gpu,
+            recorder,
+            replayer: "none".into(),
+            cublas: None,
+            cudnn: None,
+            answers,
+        });
         Ok(RecordingTrials { judge: self, host })
     }
 }
