@@ -440,6 +440,12 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "MS", requires = "calibrate",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) window_ms: Option<u32>,
+    /// With `--calibrate`: tier in which the kernels are judged.
+    ///
+    /// Baselines are called from Python. In the device tier candidates are not, so short calls look faster
+    /// there by what Python costs; the command prints that and does not store it.
+    #[arg(long, value_enum, value_name = "TIER", default_value_t = TierArg::Host, requires = "calibrate")]
+    pub(crate) require_tier: TierArg,
     /// With `--calibrate`: device to measure.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = DeviceChoice::from_str)]
     pub(crate) device: DeviceChoice,

@@ -349,7 +349,8 @@ pub enum FailureClass {
     Mismatch,
     /// Changed its inputs.
     MutatedInput,
-    /// Its launches cannot be recorded, and only the device tier was allowed.
+    /// Its launches cannot be recorded, and only the device tier was allowed; or a call ends before all of
+    /// its streams are joined.
     NotRecordable,
     /// See `integrity`.
     Integrity,

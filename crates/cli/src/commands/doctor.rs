@@ -12,7 +12,7 @@ use warpwright_record::verdict::Profile;
 use warpwright_rollout::judge_host::JudgeOptions;
 use warpwright_rollout::{folders, gpu, python};
 
-use crate::args::{BaselinesArg, Common, Doctor, IsolationArg, TierArg};
+use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
@@ -92,8 +92,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         seed: 0,
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
-        // Its baseline is the same launcher in Python: a pair of one tier.
-        require_tier: TierArg::Host,
+        require_tier: args.require_tier,
         python: args.python.clone(),
         cache: args.cache.clone(),
         json: args.json,

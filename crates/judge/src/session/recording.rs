@@ -56,11 +56,17 @@ pub(super) struct NoPlan {
     pub(super) failure: Option<Box<Failure>>,
     /// Whether the machine has no device tier.
     pub(super) of_machine: bool,
+    /// Whether no other tier may judge the candidate.
+    pub(super) wrong_in_any_tier: bool,
 }
 
 impl NoPlan {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), failure: None, of_machine: false }
+        Self { reason: reason.into(), failure: None, of_machine: false, wrong_in_any_tier: false }
+    }
+
+    fn not_recordable(why: &NotRecordable) -> Self {
+        Self { wrong_in_any_tier: why.is_race(), ..Self::new(why.to_string()) }
     }
 
     /// No candidate has one here.
@@ -228,7 +234,7 @@ impl Subject<'_> {
                     cold = Some(why);
                 }
                 Err(Unrecorded::Refused(why)) => {
-                    return Ok(Err(NoPlan::new(cold.unwrap_or(why).to_string())));
+                    return Ok(Err(NoPlan::not_recordable(&cold.unwrap_or(why))));
                 }
                 Err(Unrecorded::Failed(failure)) => return Ok(Err(NoPlan::failed(failure))),
                 Ok(done) => return Ok(Ok(done)),

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use warpwright_build::{Instrument, Outcome};
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{Stage, Tier, Verdict};
 use warpwright_task::Task;
 
 use crate::device::device_arbiter::Purpose;
@@ -43,7 +43,8 @@ impl Effort {
 
 impl LocalJudge {
     /// Measures the device's ceilings, then the judge's timing accuracy on it. Stores both in the cache, unless
-    /// windows have another length than the default. Calls `said` with all trials so far after each trial.
+    /// windows have another length than the default or candidates are judged in the device tier. Calls `said`
+    /// with all trials so far after each trial.
     pub fn calibrate_exactly(
         &self,
         effort: Effort,
@@ -72,7 +73,7 @@ impl LocalJudge {
         for seconds in DURATIONS {
             slopes.push(slope(seconds, |steps| time(&mut session, steps))?);
         }
-        let mut trials = Vec::new();
+        let (mut trials, mut in_host_tier) = (Vec::new(), true);
         for turn in 0.. {
             if effort.is_spent(started, &trials) {
                 break;
@@ -82,12 +83,15 @@ impl LocalJudge {
             let kind = Kind::CYCLE[turn / slopes.len() % Kind::CYCLE.len()];
             time(&mut session, slope.steps_of(kind))?;
             let verdict = session.judge(&known::candidate(slope.steps), Stage::Measured)?;
+            in_host_tier &= verdict.tier == Tier::Host;
             trials.push(trial(kind, &verdict)?);
             said(&trials);
         }
         calibration.exactness = Some(known::tally(&trials));
         calibration.trials = trials;
-        if self.machine.config.window.is_none() {
+        // A pair of one tier is in the host tier: the contender is called from Python.
+        let usual = self.machine.config.window.is_none() && in_host_tier;
+        if usual {
             store(&self.machine.config.cache, &calibration)?;
             self.machine.learn(calibration.clone());
         }

@@ -48,7 +48,8 @@ impl<'j> TaskSession<'j> {
         if wanted != Some(Tier::Host) {
             match self.run_in_the_device_tier(candidate, artifact, stage, found)? {
                 None => return Ok(()),
-                Some(why) if wanted == Some(Tier::Device) => {
+                // Whether such results come in time is chance.
+                Some(why) if wanted == Some(Tier::Device) || why.wrong_in_any_tier => {
                     let text = format!("the device tier cannot judge it: {}", why.reason);
                     let unrecorded = || failure(FailureClass::NotRecordable, text);
                     found.failure = Some(why.failure.map_or_else(unrecorded, |failure| *failure));

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::shared_judge;
-use warpwright_judge::{Device, LocalJudge, TaskSession};
+use warpwright_judge::{Device, LocalJudge, SessionPool};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::verdict::{Stage, Tier, Verdict};
 use warpwright_task::Task;
@@ -19,13 +21,33 @@ enum Expected {
     NoGain(String),
 }
 
+/// What must come of the plan of an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorded {
+    Refused,
+    /// The plan is that of an honest candidate.
+    Verified,
+    /// The recorders may have seen either.
+    Either,
+}
+
+impl Expected {
+    /// The lawful candidate that must not be outdone.
+    fn twin(&self) -> Option<&str> {
+        match self {
+            Self::NoGain(twin) => Some(twin),
+            _ => None,
+        }
+    }
+}
+
 struct Entry {
     name: String,
     task: String,
     devices: Vec<String>,
     expected: Expected,
-    /// Whether the plan that the device tier records of it is that of an honest candidate.
-    honest_plan: bool,
+    /// What must come of an attack in the device tier, if it was recorded.
+    recorded: Recorded,
     candidate: Candidate,
 }
 
@@ -64,7 +86,12 @@ fn parse(name: &str, text: &str) -> Entry {
         task: line("Task:"),
         devices: line("Devices:").split(',').map(|device| device.trim().to_owned()).collect(),
         expected,
-        honest_plan: text.lines().any(|line| line.trim() == "Device tier: verified"),
+        recorded: match text.lines().find_map(|line| line.strip_prefix("Device tier:")) {
+            None => Recorded::Refused,
+            Some(word) if word.trim() == "verified" => Recorded::Verified,
+            Some(word) if word.trim() == "any" => Recorded::Either,
+            Some(word) => panic!("{name}: Device tier: {word}"),
+        },
         candidate: Candidate::from_files(files),
     }
 }
@@ -108,8 +135,10 @@ fn mistake(entry: &Entry, verdict: &Verdict, twin: Option<&Verdict>) -> Option<S
     let paid = verdict.reward.paper >= 1.0 || verdict.reward.bounded >= 0.5;
     let limited = verdict.caveats.iter().any(|caveat| caveat.starts_with("a call alone takes"));
     let wrong = match &entry.expected {
-        Expected::Refused(_) if verdict.tier == Tier::Device && entry.honest_plan => {
-            !verdict.verified
+        Expected::Refused(_)
+            if verdict.tier == Tier::Device && entry.recorded != Recorded::Refused =>
+        {
+            entry.recorded == Recorded::Verified && !verdict.verified
         }
         Expected::Verified => !verdict.verified || !verdict.integrity.is_empty() || limited,
         Expected::Refused(named) => {
@@ -162,24 +191,42 @@ const ALL: Share = Share { part: 1, of: 1 };
 /// What `make test` plays; `make test-long` plays everything. A file takes some four seconds of two cores.
 const USUAL: Share = Share { part: 1, of: 12 };
 
-/// Judges entries of the corpus, with one session per task.
+/// Judges entries of the corpus.
 struct Bench<'j> {
-    judge: &'j LocalJudge,
-    sessions: BTreeMap<String, TaskSession<'j>>,
+    pool: SessionPool<'j>,
+    workers: usize,
 }
 
 impl<'j> Bench<'j> {
-    fn new(judge: &'j LocalJudge) -> Self {
-        Self { judge, sessions: BTreeMap::new() }
+    fn new(judge: &'j LocalJudge, device: Device) -> Self {
+        let pool = SessionPool::new(judge);
+        // On the cpu device a measurement works alone, and other tests have the cores meanwhile.
+        let workers = if device == Device::Cpu { 1 } else { pool.at_once().min(8) };
+        Self { pool, workers }
     }
 
-    fn judged(&mut self, entry: &Entry) -> Verdict {
-        let session = self.sessions.entry(entry.task.clone()).or_insert_with(|| {
-            let path = corpus().join("tasks").join(&entry.task).with_extension("py");
-            let source = fs_err::read_to_string(Path::new(&path)).unwrap();
-            self.judge.task(&Task::from_source(&entry.task, &source)).unwrap()
+    fn judged(&self, entry: &Entry) -> Verdict {
+        let path = corpus().join("tasks").join(&entry.task).with_extension("py");
+        let source = fs_err::read_to_string(Path::new(&path)).unwrap();
+        let task = Task::from_source(&entry.task, &source);
+        self.pool.afresh(&task, &entry.candidate, Stage::Measured).unwrap()
+    }
+
+    /// The verdicts on all of them, by name; prints each.
+    fn judge_all<'e>(&self, entries: &[&'e Entry]) -> BTreeMap<&'e str, Verdict> {
+        let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers {
+                scope.spawn(|| {
+                    while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let verdict = self.judged(entry);
+                        println!("{}", told(entry, &verdict));
+                        verdicts.lock().unwrap().insert(entry.name.as_str(), verdict);
+                    }
+                });
+            }
         });
-        session.judge(&entry.candidate, Stage::Measured).unwrap()
+        verdicts.into_inner().unwrap()
     }
 }
 
@@ -192,32 +239,27 @@ fn play(device: Device, named: &str, usual: Share) {
         entry.devices.iter().any(|device| device == named)
             && only.as_ref().is_none_or(|only| entry.name.contains(only.as_str()))
     };
-    let mut bench = Bench::new(shared_judge(device));
-    let mut twins: BTreeMap<String, Verdict> = BTreeMap::new();
-    let (mut mistakes, mut recorded) = (Vec::new(), 0);
-    for entry in share.of(honest.values().filter(here)) {
-        let verdict = bench.judged(entry);
-        recorded += usize::from(verdict.tier == Tier::Device);
-        println!("{}", told(entry, &verdict));
-        mistakes.extend(mistake(entry, &verdict, None));
-        twins.insert(entry.name.clone(), verdict);
+    let bench = Bench::new(shared_judge(device), device);
+    let honest_here = share.of(honest.values().filter(here));
+    let attacks_here = share.of(attacks.values().filter(here));
+    let twins = attacks_here.iter().filter_map(|entry| entry.expected.twin());
+    let twins = twins.filter_map(|twin| honest.get(twin));
+    let mut lawful = honest_here.clone();
+    lawful.extend(twins.filter(|twin| !honest_here.iter().any(|entry| entry.name == twin.name)));
+    lawful.sort_unstable_by_key(|entry| &entry.name);
+    lawful.dedup_by_key(|entry| &entry.name);
+    let paid = bench.judge_all(&lawful);
+    let recorded = paid.values().filter(|verdict| verdict.tier == Tier::Device).count();
+    println!("{recorded} of {} honest candidates were judged in the device tier", paid.len());
+    let refused = bench.judge_all(&attacks_here);
+    let played = refused.len();
+    let mut mistakes = Vec::new();
+    for entry in &honest_here {
+        mistakes.extend(mistake(entry, &paid[entry.name.as_str()], None));
     }
-    println!("{recorded} of {} honest candidates were judged in the device tier", twins.len());
-    let mut played = 0;
-    for entry in share.of(attacks.values().filter(here)) {
-        if let Expected::NoGain(twin) = &entry.expected
-            && !twins.contains_key(twin)
-        {
-            twins.insert(twin.clone(), bench.judged(&honest[twin]));
-        }
-        let verdict = bench.judged(entry);
-        played += 1;
-        println!("{}", told(entry, &verdict));
-        let twin = match &entry.expected {
-            Expected::NoGain(twin) => twins.get(twin),
-            _ => None,
-        };
-        mistakes.extend(mistake(entry, &verdict, twin));
+    for entry in &attacks_here {
+        let twin = entry.expected.twin().and_then(|twin| paid.get(twin));
+        mistakes.extend(mistake(entry, &refused[entry.name.as_str()], twin));
     }
     assert!(mistakes.is_empty(), "{played} attacks played\n{}", mistakes.join("\n"));
     assert!(played > 0 || only.is_some(), "the corpus has attacks for {named}");
@@ -237,14 +279,12 @@ fn long_no_attack_is_paid_and_no_honest_candidate_punished_on_the_cpu_device() {
 /// closed belongs to `attacks/`.
 #[test]
 fn long_known_limits_are_still_paid_on_the_cpu_device() {
-    let (mut bench, honest) = (Bench::new(shared_judge(Device::Cpu)), entries("honest"));
+    let bench = Bench::new(shared_judge(Device::Cpu), Device::Cpu);
+    let honest = entries("honest");
     let closed: Vec<String> = entries("limits")
         .values()
         .filter_map(|entry| {
-            let twin = match &entry.expected {
-                Expected::NoGain(twin) => Some(bench.judged(&honest[twin])),
-                _ => None,
-            };
+            let twin = entry.expected.twin().map(|twin| bench.judged(&honest[twin]));
             let verdict = bench.judged(entry);
             let paid = mistake(entry, &verdict, twin.as_ref());
             paid.is_none().then(|| format!("{}: {:?}", entry.name, verdict.failure))
@@ -257,7 +297,7 @@ fn long_known_limits_are_still_paid_on_the_cpu_device() {
 /// `WARPWRIGHT_SKIP_VERDICTS` sets the number of verdicts.
 fn skipping_is_found(device: Device) {
     let verdicts = std::env::var("WARPWRIGHT_SKIP_VERDICTS").map_or(300, |n| n.parse().unwrap());
-    let (mut bench, attacks) = (Bench::new(shared_judge(device)), entries("attacks"));
+    let (bench, attacks) = (Bench::new(shared_judge(device), device), entries("attacks"));
     let entry = &attacks["skips_a_twentieth"];
     let mut missed = 0;
     for judged in 1..=verdicts {
@@ -315,14 +355,18 @@ fn a_corpus_file_is_parsed() {
     assert_eq!(entry.candidate.files()["model_new.py"], b"x = 1\n");
     assert_eq!(entry.candidate.files()["kernels/a.cu"], b"int y;\n");
     let recorded = text.replace("\n\n## model", "\nDevice tier: verified\n\n## model");
-    assert!(parse("name", &recorded).honest_plan);
+    assert_eq!(parse("name", &recorded).recorded, Recorded::Verified);
+    assert_eq!(
+        parse("name", &recorded.replace("tier: verified", "tier: any")).recorded,
+        Recorded::Either
+    );
     for (line, expected) in [
         ("verified", Expected::Verified),
         ("refused", Expected::Refused(Vec::new())),
         ("no gain over twin", Expected::NoGain("twin".to_owned())),
     ] {
         let text = text.replace("refused as late_write, mismatch", line);
-        assert!(!parse("name", &text).honest_plan);
+        assert_eq!(parse("name", &text).recorded, Recorded::Refused);
         assert_eq!(parse("name", &text).expected, expected);
     }
 }

@@ -6,6 +6,9 @@ use crate::image::ImageError;
 use crate::recording::Phase;
 use crate::validate::Invalid;
 
+/// How recorders report a stream that the current one does not wait for.
+const NOT_JOINED: &str = "a stream is not joined before the call ends";
+
 /// Why two recordings do not make a plan. Each message is one plain sentence or two, and says what in the
 /// candidate to change where one can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +100,15 @@ impl NotRecordable {
         Self::Differs { what: what.into() }
     }
 
+    /// Whether what it reports is wrong in any tier: results that may come after the call has ended.
+    pub fn is_race(&self) -> bool {
+        match self {
+            Self::NotJoined { .. } => true,
+            Self::Refused(reason) => reason.starts_with(NOT_JOINED),
+            _ => false,
+        }
+    }
+
     /// Refuses more than `most`.
     pub(super) fn beyond(what: &'static str, found: u64, most: u64) -> Result<(), Self> {
         if found > most { Err(Self::TooMuch { what, found, most }) } else { Ok(()) }
@@ -134,4 +146,17 @@ pub(super) fn plain(text: &str) -> String {
         short.push('…');
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unjoined_streams_are_a_race() {
+        let refused = |text: &str| NotRecordable::Refused(text.to_owned());
+        assert!(refused("a stream is not joined before the call ends").is_race());
+        assert!(!refused("a stream is still being captured when the call ends").is_race());
+        assert!(!NotRecordable::LaunchesNothing.is_race());
+    }
 }
