@@ -97,8 +97,9 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         cache: args.cache.clone(),
         json: args.json,
     };
-    let wanted =
-        JudgeOptions { window_ms: args.window_ms, ..judging::options(&common, Profile::Strict) };
+    // The kernels copy their input.
+    let wanted = judging::options(&common, Profile::Strict).of_any_task();
+    let wanted = JudgeOptions { window_ms: args.window_ms, ..wanted };
     let host = judging::open(&common, args.device, wanted, printer)?;
     printer.say(&format!("calibrating {}", host.device()));
     // Without a number of pairs, as long as one likes to wait.

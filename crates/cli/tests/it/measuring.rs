@@ -47,6 +47,16 @@ fn bench_judge_reports_latency_and_throughput() {
     assert_eq!(left(&program), 0);
 }
 
+#[test]
+fn doctor_calibrates_on_the_cpu_device() {
+    let program = Program::new();
+    let arguments = ["doctor", "--calibrate", "--device", "cpu", "--pairs", "1", "--json"];
+    let ran = program.run(&arguments);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!(found["calibration"]["exactness"]["identical_faster"]["of"], 1, "{found}");
+}
+
 /// Number of temporary caches that `bench judge` has not removed.
 fn left(program: &Program) -> usize {
     let names = fs_err::read_dir(program.cache()).unwrap().map(|entry| entry.unwrap().file_name());
