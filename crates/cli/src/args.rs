@@ -28,7 +28,7 @@ use warpwright_rollout::environment;
 
 use self::shard::Shard;
 use self::values::positive;
-pub(crate) use self::values::{BaselinesArg, IsolationArg, ProfileArg, StageArg, TierArg};
+pub(crate) use self::values::{BaselinesArg, Bytes, IsolationArg, ProfileArg, StageArg, TierArg};
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
 #[derive(Debug, Parser)]
@@ -379,6 +379,11 @@ pub(crate) struct Common {
     /// Tier in which candidates are judged; each verdict records it.
     #[arg(long, value_enum, default_value_t = TierArg::Any)]
     pub(crate) require_tier: TierArg,
+    /// Most memory of each device that judging may use, e.g. `48GiB`; by default all that is free.
+    ///
+    /// A task that needs more is refused as too large. On a GPU, contexts of processes are not counted.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<Bytes>,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

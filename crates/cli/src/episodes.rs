@@ -45,6 +45,7 @@ pub(crate) fn settings(
         all_baselines: common.baselines == BaselinesArg::All,
         require_full_isolation: common.require_isolation == IsolationArg::Full,
         require_tier: common.require_tier.required(),
+        memory_limit: common.memory_limit.map(|limit| limit.0),
         include_degenerate: false,
         skill,
         max_turns: args.max_turns.unwrap_or(max_turns),

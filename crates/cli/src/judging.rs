@@ -23,6 +23,7 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
         degenerate: Degenerate::Refused,
         tier: common.require_tier.required(),
         share_baselines: true,
+        memory_limit: common.memory_limit.map(|limit| limit.0),
         window_ms: None,
     }
 }

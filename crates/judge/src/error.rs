@@ -52,6 +52,17 @@ pub enum JudgeError {
         /// Device memory in bytes that would suffice, where known.
         wanted: Option<u64>,
     },
+    /// The task needs more than all the memory of the device that the judge may use. No fault of the task: a larger
+    /// device can judge it. A usage error.
+    #[error("failed to judge task {task}: it is too large: {}", sizes(*needed, *available))]
+    TooLarge {
+        /// Task name.
+        task: String,
+        /// Bytes of device memory that it needs at least, if that is known.
+        needed: Option<u64>,
+        /// Bytes of device memory that the judge may use.
+        available: u64,
+    },
     /// This machine or its configuration lacks something that the judge needs: full isolation, a tool, a
     /// working GPU, a writable cache. Nothing else is this error. An infrastructure error; no later attempt
     /// succeeds without a cure.
@@ -107,7 +118,7 @@ impl JudgeError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
-            Self::Memory { .. } => Some(SMALLER),
+            Self::Memory { .. } | Self::TooLarge { .. } => Some(SMALLER),
             Self::Degenerate { .. } => Some(LINT),
             Self::Unfit { hint, .. } | Self::NotReplayable { hint, .. } => Some(hint),
             Self::DeviceLost { .. } => Some(LOST),
@@ -115,14 +126,8 @@ impl JudgeError {
         }
     }
 
-    /// Turns a memory error into an error of the task: the task had all of the device's memory.
-    pub(crate) fn with_all_memory(self) -> Self {
-        match self {
-            Self::Memory { task, message, .. } => {
-                Self::Reference { task, message, hint: Some(SMALLER.to_owned()) }
-            }
-            other => other,
-        }
+    pub(crate) fn too_large(task: &str, needed: Option<u64>, available: u64) -> Self {
+        Self::TooLarge { task: task.to_owned(), needed, available }
     }
 
     pub(crate) fn infrastructure(action: impl Into<String>, source: impl Into<Cause>) -> Self {
@@ -219,6 +224,22 @@ impl JudgeError {
             message = format!("{message}\n{}", complaint.trace.trim_end());
         }
         Self::Reference { task: task.to_owned(), message, hint }
+    }
+}
+
+/// What is needed and what there is, for people.
+fn sizes(needed: Option<u64>, available: u64) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let needed =
+        needed.map_or_else(|| "more than".to_owned(), |n| format!("at least {} MiB of", mib(n)));
+    match needed.as_str() {
+        "more than" => format!(
+            "it needs more than the {} MiB of memory that the judge may use",
+            available >> 20
+        ),
+        needed => {
+            format!("it needs {needed} memory, and the judge may use {} MiB", available >> 20)
+        }
     }
 }
 

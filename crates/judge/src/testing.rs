@@ -39,6 +39,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         tier: None,
         share_baselines: true,
         repeat_rate: 0.0,
+        memory_limit: None,
         window: None,
     })
     .unwrap()

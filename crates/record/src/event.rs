@@ -40,6 +40,15 @@ impl fmt::Display for EpisodeId {
     }
 }
 
+/// Memory of a device that a task needs and that a judge may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TooLarge {
+    /// Bytes that the task needs at least, if that is known.
+    pub needed_bytes: Option<u64>,
+    /// Bytes that the judge may use.
+    pub available_bytes: u64,
+}
+
 /// What happened. Turns count from 1 within an episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -155,6 +164,9 @@ pub enum Event {
         /// `warpwright task lint`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         degenerate: Vec<String>,
+        /// Where a device with more memory could judge it: what it needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        too_large: Option<TooLarge>,
     },
     /// What is being done now, for displays. Says nothing that other events do not say.
     Progress {

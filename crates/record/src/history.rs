@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::error::ReadError;
 use crate::event::{
     EpisodeId, EpisodeSetup, Event, EventLine, NoteLevel, Outcome, RunOutcome, StoredCandidate,
-    StoredFile,
+    StoredFile, TooLarge,
 };
 use crate::message::{Message, ToolResult};
 use crate::reader::RunReader;
@@ -43,6 +43,8 @@ pub struct Refusal {
     pub hint: Option<String>,
     /// Why the task is degenerate, one word per reason; empty if the judge cannot judge it at all.
     pub degenerate: Vec<String>,
+    /// What the task needs, if only the device's memory is in its way.
+    pub too_large: Option<TooLarge>,
 }
 
 /// One episode.
@@ -141,8 +143,8 @@ impl History {
                 self.resumed.push(line.time);
             }
             Event::RunFinished { outcome } => self.outcome = Some(outcome),
-            Event::TaskRefused { task, message, hint, degenerate } => {
-                self.refused.insert(task, Refusal { message, hint, degenerate });
+            Event::TaskRefused { task, message, hint, degenerate, too_large } => {
+                self.refused.insert(task, Refusal { message, hint, degenerate, too_large });
             }
             Event::VerdictsVoided { voided } => {
                 self.episodes.values_mut().for_each(|episode| episode.void(&voided));

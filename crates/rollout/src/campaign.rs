@@ -118,6 +118,7 @@ pub fn resume(
         tier: settings.require_tier,
         // What is published is timed side by side.
         share_baselines: false,
+        memory_limit: settings.memory_limit,
         window_ms: None,
     };
     let devices = settings.devices()?;
@@ -373,7 +374,11 @@ impl Campaign<'_> {
         }
         if let Err(error) = task.facts() {
             let (message, hint) = (error.to_string(), Some(error.hint().to_owned()));
-            self.refuse(shared, planned, Refusal { message, hint, degenerate: Vec::new() })?;
+            self.refuse(
+                shared,
+                planned,
+                Refusal { message, hint, degenerate: Vec::new(), too_large: None },
+            )?;
             return Ok(Next::Here);
         }
         let judge = device.judge.task(task, &self.caller.stop);
@@ -444,12 +449,12 @@ impl Campaign<'_> {
         planned: Planned,
         refusal: Refusal,
     ) -> Result<(), RolloutError> {
-        let Refusal { message, hint, degenerate } = refusal;
+        let Refusal { message, hint, degenerate, too_large } = refusal;
         if !lock(&shared.refused).insert(planned.task) {
             return Ok(());
         }
         let task = shared.tasks[planned.task].name.clone();
-        self.append(&Event::TaskRefused { task, message, hint, degenerate })
+        self.append(&Event::TaskRefused { task, message, hint, degenerate, too_large })
     }
 
     /// Where an episode starts; `None` if it has ended.

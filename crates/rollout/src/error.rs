@@ -175,6 +175,7 @@ fn kind_of_judge(error: &JudgeError) -> ErrorKind {
         JudgeError::Reference { .. }
         | JudgeError::Degenerate { .. }
         | JudgeError::NotReplayable { .. }
+        | JudgeError::TooLarge { .. }
         | JudgeError::Memory { .. } => ErrorKind::Usage,
         JudgeError::Setup { .. }
         | JudgeError::Infrastructure { .. }

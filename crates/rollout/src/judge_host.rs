@@ -51,6 +51,8 @@ pub struct JudgeOptions {
     pub tier: Option<Tier>,
     /// Whether candidates of a task that are timed in the same half minute share windows of its baselines.
     pub share_baselines: bool,
+    /// Most memory of each device that its judge may use, in bytes; `None` for all that is free.
+    pub memory_limit: Option<u64>,
     /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub window_ms: Option<u32>,
 }
@@ -121,6 +123,7 @@ impl Means {
             python: self.python.clone(),
             cache: self.cache.clone(),
             repeat_rate: REPEAT_RATE,
+            memory_limit: options.memory_limit,
             window: options.window_ms.map(|ms| Duration::from_millis(ms.into())),
         }
     }

@@ -95,6 +95,7 @@ fn judge(pool: &SessionPool<'_>, job: &Job, stop: &AtomicBool) -> Done {
     Done::Answered(Err(match error {
         JudgeError::Reference { .. }
         | JudgeError::Degenerate { .. }
+        | JudgeError::TooLarge { .. }
         | JudgeError::Memory { .. } => Failed::Task { message, hint },
         _ => Failed::Infrastructure { message, hint },
     }))

@@ -8,6 +8,7 @@ use warpwright_agent::judge::{DeviceFacts, Judge, JudgeUnavailable};
 use warpwright_judge::{JudgeError, Objection, SessionPool};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
+use warpwright_record::event::TooLarge;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_record::void::VoidTurns;
@@ -111,6 +112,8 @@ pub struct Refusal {
     pub hint: Option<String>,
     /// Why no reward can be earned on it, one word per reason.
     pub degenerate: Vec<String>,
+    /// What the task needs, if only the device's memory is in its way.
+    pub too_large: Option<TooLarge>,
 }
 
 impl Refusal {
@@ -118,13 +121,19 @@ impl Refusal {
     pub fn of(error: &JudgeError) -> Option<Self> {
         let reasons = match error {
             JudgeError::Degenerate { reasons, .. } => reasons.as_slice(),
-            JudgeError::Reference { .. } => &[],
+            JudgeError::Reference { .. } | JudgeError::TooLarge { .. } => &[],
             _ => return None,
         };
         Some(Self {
             message: chain(error),
             hint: error.hint().map(str::to_owned),
             degenerate: reasons.iter().map(|reason| reason.name().to_owned()).collect(),
+            too_large: match error {
+                JudgeError::TooLarge { needed, available, .. } => {
+                    Some(TooLarge { needed_bytes: *needed, available_bytes: *available })
+                }
+                _ => None,
+            },
         })
     }
 }

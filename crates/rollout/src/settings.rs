@@ -56,6 +56,9 @@ pub struct Settings {
     /// The tier in which candidates are judged, if one is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_tier: Option<Tier>,
+    /// Most memory of each device that its judge may use, in bytes, if the user set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
     /// Whether degenerate tasks are judged too.
     #[serde(default)]
     pub include_degenerate: bool,

@@ -1,5 +1,7 @@
 //! Values of options: devices, profiles, stages, baselines, isolation, tiers.
 
+use std::str::FromStr;
+
 use clap::ValueEnum;
 use warpwright_record::verdict::{Profile, Stage, Tier};
 
@@ -64,6 +66,28 @@ pub(crate) enum IsolationArg {
     Any,
     /// Every mechanism that `docs/concepts/jail.md` requires.
     Full,
+}
+
+/// A size of memory in bytes. On the command line a number with a unit: `48GiB`, `80GB`, `512MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit: u64 = match unit.trim_start() {
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => return Err("name a unit: `48GiB`, `80GB`, `512MiB`".to_owned()),
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        bytes.filter(|bytes| *bytes > 0).map(Self).ok_or_else(|| "not a size of memory".to_owned())
+    }
 }
 
 /// The tier in which candidates are judged.

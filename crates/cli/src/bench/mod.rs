@@ -209,6 +209,7 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
         require_tier: common.require_tier,
+        memory_limit: common.memory_limit,
         python: common.python.clone(),
         cache: Some(cache.to_owned()),
         json: common.json,

@@ -93,6 +93,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
         require_tier: args.require_tier,
+        memory_limit: None,
         python: args.python.clone(),
         cache: args.cache.clone(),
         json: args.json,

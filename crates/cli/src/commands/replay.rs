@@ -60,6 +60,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         // Where there is no device tier, opening fails with the reason.
         tier: Some(Tier::Device),
         share_baselines: false,
+        memory_limit: None,
         window_ms: None,
     };
     let files = HostFiles { python: args.python.clone(), cache };

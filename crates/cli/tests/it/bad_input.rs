@@ -181,3 +181,15 @@ fn remote_policy_needs_an_api_key_and_a_valid_url() {
     hint: write it like `--base-url http://127.0.0.1:8000/v1`
     ");
 }
+
+#[test]
+fn task_beyond_the_memory_limit_is_too_large() {
+    let program = Program::new();
+    program.write("task.py", TASK);
+    let limited = ["optimize", "task.py", "--device", "cpu", "--memory-limit", "64MiB", "--json"];
+    let ran = program.run(&limited);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    let message = ran.object()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("it is too large: it needs at least "), "{message}");
+    assert!(message.ends_with("the judge may use 64 MiB"), "{message}");
+}

@@ -7,6 +7,7 @@ use rand::seq::SliceRandom;
 
 use crate::check::dtype::Dtype;
 use crate::device::arena::Zone;
+use crate::process::memory::{LEAST_SCRATCH, Room};
 use crate::process::wire::{ALIGN, Opened, Place, padded};
 
 /// Parts of the runner's arena.
@@ -72,39 +73,71 @@ impl Sizes {
     }
 }
 
+impl Sizes {
+    /// Bytes for the intermediates of one call, for candidates of several kernels: what eager allocates and half
+    /// as much again; where memory is short, room for two more calls.
+    fn scratch(&self, opened: &Opened) -> [u64; 2] {
+        let least = round(2 * (self.inputs + self.per_call) + (32 << 20));
+        [round(opened.allocated_bytes / 2 * 3 + (32 << 20)), least]
+    }
+
+    /// The same where a task fills a GPU, the most first.
+    fn single(&self, opened: &Opened) -> [u64; 3] {
+        let [eager, least] = self.scratch(opened);
+        let most = eager.min(least);
+        let peak = most.min(round(opened.sizes.peak_bytes + (32 << 20)));
+        [most, peak, peak.min(LEAST_SCRATCH)]
+    }
+}
+
 /// Maximum number of calls per window: more make messages longer and gain nothing.
 pub(crate) const MAX_CALLS: u64 = 4096;
 const SLACK: u64 = 8 << 20;
 
 impl Layout {
-    /// Plans an arena of at most `budget` bytes in which a window holds `wanted` calls if it can; `apart`
-    /// is where inputs lie if not in it. `None` when not even one call fits.
-    pub(crate) fn plan(
-        opened: &Opened,
-        wanted: u64,
-        budget: u64,
-        apart: Option<Zone>,
-    ) -> Option<Self> {
+    /// Plans an arena in this room in which a window holds `wanted` calls if it can. `None` when not even one
+    /// call fits.
+    pub(crate) fn plan(opened: &Opened, wanted: u64, room: Room) -> Option<Self> {
         // Four repacked copies of each set of weights, as a policy makes them that does ahead all that
         // depends on weights only; where memory is short, two or one.
-        let room = [(10, true), (6, true), (4, true), (4, false)].into_iter();
-        let mut plans =
-            room.map(|room| Self::of(&Sizes::of(opened, room), opened, wanted, (budget, apart)));
+        let kept = [(10, true), (6, true), (4, true), (4, false)].into_iter();
+        let sizes = kept.map(|kept| Sizes::of(opened, kept));
+        let mut plans = sizes.map(|sizes| {
+            let [eager, least] = sizes.scratch(opened);
+            let choices = [(least.max(eager), wanted.min(16)), (least, 1), (least.min(eager), 1)];
+            Self::of(&sizes, &choices, wanted, room)
+        });
         // On a GPU the arena is as large as it is.
-        plans.find_map(|plan| plan.filter(|plan| !plan.apart || plan.len() <= budget))
+        plans.find_map(|plan| plan.filter(|plan| !plan.apart || plan.len() <= room.arena))
     }
 
-    fn of(
-        sizes: &Sizes,
-        opened: &Opened,
-        wanted: u64,
-        (budget, apart): (u64, Option<Zone>),
-    ) -> Option<Self> {
+    /// Plans an arena for single calls of a task that fills a GPU, in a room of [`Self::of_one_call`].
+    pub(crate) fn plan_one_call(opened: &Opened, room: Room) -> Option<Self> {
+        let sizes = Sizes::of(opened, (4, false));
+        sizes.single(opened).into_iter().find_map(|scratch| {
+            let plan = Self::of(&sizes, &[(scratch, 1)], 1, room);
+            plan.filter(|plan| plan.len() <= room.arena)
+        })
+    }
+
+    /// Rooms for one call on a GPU: bytes of the arena, and of the inputs beside it, with less and less for
+    /// intermediates.
+    pub(crate) fn of_one_call(opened: &Opened) -> Vec<(u64, u64)> {
+        let sizes = Sizes::of(opened, (4, false));
+        let room = |scratch| {
+            let passing = sizes.state.max(sizes.inputs + sizes.per_call + scratch);
+            // As in `of`, and a little more for what is rounded there.
+            let results = sizes.per_call + scratch + SLACK;
+            let arena = sizes.fixed + round(results).max(round(passing + SLACK)) + SLACK;
+            (arena, round(sizes.inputs + SLACK))
+        };
+        sizes.single(opened).map(room).to_vec()
+    }
+
+    /// `choices`: bytes for intermediates, and how many calls a window must hold then.
+    fn of(sizes: &Sizes, choices: &[(u64, u64)], wanted: u64, room: Room) -> Option<Self> {
         let &Sizes { weights, fixed, inputs, per_set, per_call, state, lasting } = sizes;
-        // Intermediates of one call, for candidates of several kernels: what eager allocates and
-        // half as much again; where memory is short, less.
-        let least = round(2 * (inputs + per_call) + (32 << 20));
-        let eager = round(opened.allocated_bytes / 2 * 3 + (32 << 20));
+        let Room { arena: budget, apart } = room;
         let fits = |scratch: u64| {
             let left = budget.checked_sub(fixed + scratch)?;
             Some(match apart {
@@ -115,10 +148,9 @@ impl Layout {
             })
         };
         let enough = |scratch: u64, calls| fits(scratch).filter(|fit| *fit >= calls);
-        let (scratch, fits) =
-            [(least.max(eager), wanted.min(16)), (least, 1), (least.min(eager), 1)]
-                .into_iter()
-                .find_map(|(scratch, calls)| Some((scratch, enough(scratch, calls)?)))?;
+        let (scratch, fits) = choices
+            .iter()
+            .find_map(|&(scratch, calls)| Some((scratch, enough(scratch, calls)?)))?;
         let calls = wanted.min(fits).min(MAX_CALLS);
         if calls < 1 {
             return None;
@@ -229,6 +261,10 @@ mod tests {
         Value { tree: json!({"list": []}), tensors: sizes.iter().map(place).collect() }
     }
 
+    fn room(arena: u64, apart: Option<Zone>) -> Room {
+        Room { arena, apart }
+    }
+
     fn opened(inputs: &[u64], outputs: &[u64]) -> Opened {
         Opened {
             sizes: Sizes {
@@ -257,7 +293,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let opened = opened(&inputs, &[4096, 40]);
-            let layout = Layout::plan(&opened, calls, 1 << 30, None).unwrap();
+            let layout = Layout::plan(&opened, calls, room(1 << 30, None)).unwrap();
             prop_assert_eq!(layout.calls, calls);
             let mut random = StdRng::seed_from_u64(seed);
             let mut spans: Vec<(u64, u64)> = Vec::new();
@@ -280,9 +316,9 @@ mod tests {
     fn scratch_covers_eagers_allocations_if_memory_allows() {
         let mut large = opened(&[4096], &[4096]);
         large.allocated_bytes = 1 << 30;
-        let roomy = Layout::plan(&large, 8, 4 << 30, None).unwrap();
+        let roomy = Layout::plan(&large, 8, room(4 << 30, None)).unwrap();
         assert!(roomy.scratch >= 3 << 29);
-        let tight = Layout::plan(&large, 8, 1 << 30, None).unwrap();
+        let tight = Layout::plan(&large, 8, room(1 << 30, None)).unwrap();
         assert!(tight.scratch < 1 << 28 && tight.calls == 8);
     }
 
@@ -291,7 +327,7 @@ mod tests {
         let mut large = opened(&[4096], &[4096]);
         large.sizes.state = value(&[1 << 30]).tensors;
         let bytes = |gigabytes: u64| {
-            Layout::plan(&large, 8, gigabytes << 30, None).map(|l| l.weights.bytes)
+            Layout::plan(&large, 8, room(gigabytes << 30, None)).map(|l| l.weights.bytes)
         };
         assert!(bytes(8).is_some_and(|weights| weights > 6 << 30));
         assert!(bytes(6).is_some_and(|weights| weights > 4 << 30 && weights < 5 << 30));
@@ -304,10 +340,10 @@ mod tests {
         task.sizes.peak_bytes = 192 << 20;
         let apart = |bytes| Some(Zone { offset: 64 << 30, bytes });
         for apart in [None, apart(8 << 30)] {
-            let layout = Layout::plan(&task, 4, 4 << 30, apart).unwrap();
+            let layout = Layout::plan(&task, 4, room(4 << 30, apart)).unwrap();
             assert_eq!(layout.first, layout.weights);
             assert!(layout.weights.bytes > 2 * task.sizes.peak_bytes);
-            let tight = Layout::plan(&task, 4, 800 << 20, apart).unwrap();
+            let tight = Layout::plan(&task, 4, room(800 << 20, apart)).unwrap();
             assert!(tight.results.contains(tight.first.offset, tight.first.bytes));
             assert!(tight.first.bytes >= tight.per_call + tight.scratch);
             assert!(tight.len() <= 800 << 20);
@@ -320,12 +356,38 @@ mod tests {
 
     #[test]
     fn a_task_that_does_not_fit_is_refused() {
-        assert_eq!(Layout::plan(&opened(&[1 << 30], &[1 << 30]), 4, 1 << 30, None), None);
+        assert_eq!(Layout::plan(&opened(&[1 << 30], &[1 << 30]), 4, room(1 << 30, None)), None);
+    }
+
+    proptest! {
+        /// What `of_one_call` asks for is enough to plan in, and one less than it would not be.
+        #[test]
+        fn one_call_fits_in_the_room_it_asks_for(
+            inputs in 1u64..20_000_000_000,
+            outputs in 1u64..20_000_000_000,
+            state in 1u64..4_000_000_000,
+            (allocated, peak) in (0u64..40_000_000_000, 0u64..20_000_000_000),
+        ) {
+            let mut task = opened(&[inputs], &[outputs]);
+            task.sizes.state = value(&[state]).tensors;
+            (task.allocated_bytes, task.sizes.peak_bytes) = (allocated, peak);
+            let mut before = u64::MAX;
+            for (arena, beside) in Layout::of_one_call(&task) {
+                prop_assert!(arena <= before, "the most first");
+                before = arena;
+                let zone = |bytes| Some(Zone { offset: 1 << 40, bytes });
+                let plan = Layout::plan_one_call(&task, room(arena, zone(beside))).unwrap();
+                prop_assert!(plan.calls == 1 && plan.len() <= arena);
+                prop_assert!(plan.spread(1) <= plan.inputs.bytes && plan.inputs.bytes <= beside);
+                prop_assert_eq!(Layout::plan_one_call(&task, room(arena, zone(inputs - 1))), None);
+                prop_assert_eq!(Layout::plan_one_call(&task, room(outputs, zone(beside))), None);
+            }
+        }
     }
 
     #[test]
     fn placements_differ_from_call_to_call() {
-        let layout = Layout::plan(&opened(&[4096], &[4096]), 8, 1 << 30, None).unwrap();
+        let layout = Layout::plan(&opened(&[4096], &[4096]), 8, room(1 << 30, None)).unwrap();
         let mut random = StdRng::seed_from_u64(1);
         let first = layout.slots(8, &mut random);
         assert_ne!(first, layout.slots(8, &mut random));

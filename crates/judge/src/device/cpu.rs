@@ -36,7 +36,9 @@ const CALIBRATION_ELEMENTS: usize = 1 << 11;
 const SLACK: f64 = 2.0;
 
 /// The cpu device before it is opened.
-pub(crate) struct UnopenedCpu;
+pub(crate) struct UnopenedCpu {
+    pub(crate) memory_limit: Option<u64>,
+}
 
 impl UnopenedDevice for UnopenedCpu {
     fn allocator(&self) -> &'static str {
@@ -57,7 +59,8 @@ impl UnopenedDevice for UnopenedCpu {
     }
 
     fn open(self: Box<Self>) -> Result<Arc<dyn DeviceBackend>, JudgeError> {
-        Ok(Arc::new(CpuDevice { facts: host_facts() }))
+        let facts = host_facts().within(self.memory_limit);
+        Ok(Arc::new(CpuDevice { facts }))
     }
 }
 

@@ -54,6 +54,18 @@ pub struct DeviceFacts {
     pub driver: String,
     /// Memory the judge may plan with, in bytes.
     pub memory_bytes: u64,
+    /// Whether the device has more, which the judge may not use.
+    pub memory_is_limited: bool,
+}
+
+impl DeviceFacts {
+    /// The same device with at most so many bytes of memory for the judge.
+    #[must_use]
+    pub(crate) fn within(self, memory_limit: Option<u64>) -> Self {
+        let limit = memory_limit.filter(|limit| *limit < self.memory_bytes);
+        let memory_bytes = limit.unwrap_or(self.memory_bytes);
+        Self { memory_bytes, memory_is_limited: limit.is_some(), ..self }
+    }
 }
 
 /// Most of a host's cache that windows go through twice. A server's is shared by many, hundreds of
@@ -83,6 +95,7 @@ pub(crate) fn host_facts() -> DeviceFacts {
         shared_bytes_per_block: 227 << 10,
         driver: String::new(),
         memory_bytes: available_memory().unwrap_or(4 << 30),
+        memory_is_limited: false,
     }
 }
 

@@ -56,6 +56,7 @@ const SLACK: f64 = 4.0;
 /// A GPU before it is opened.
 pub(crate) struct UnopenedGpu {
     pub(crate) ordinal: u32,
+    pub(crate) memory_limit: Option<u64>,
 }
 
 impl UnopenedDevice for UnopenedGpu {
@@ -92,7 +93,9 @@ impl UnopenedDevice for UnopenedGpu {
             shared_bytes_per_block: state.shared_per_block,
             driver: state.driver,
             memory_bytes: state.free_bytes,
-        };
+            memory_is_limited: false,
+        }
+        .within(self.memory_limit);
         let identity = gpu.identity()?;
         let node = health::node(&identity);
         let (gpu, arch) = (Arc::new(gpu), state.arch);

@@ -17,10 +17,10 @@ use self::cpu::UnopenedCpu;
 use self::facts::Device;
 use self::gpu::UnopenedGpu;
 
-/// The device of this name, before anything of it is used.
-pub(crate) fn find(device: Device) -> Box<dyn UnopenedDevice> {
+/// The device of this name, before anything of it is used; of its memory the judge may use `memory_limit` bytes.
+pub(crate) fn find(device: Device, memory_limit: Option<u64>) -> Box<dyn UnopenedDevice> {
     match device {
-        Device::Cpu => Box::new(UnopenedCpu),
-        Device::Cuda(ordinal) => Box::new(UnopenedGpu { ordinal }),
+        Device::Cpu => Box::new(UnopenedCpu { memory_limit }),
+        Device::Cuda(ordinal) => Box::new(UnopenedGpu { ordinal, memory_limit }),
     }
 }

@@ -44,6 +44,9 @@ pub struct JudgeConfig {
     pub python: PathBuf,
     /// Cache folder for builds, compiled baselines and calibrations.
     pub cache: PathBuf,
+    /// Most memory of the device that the judge may use, in bytes; `None` for all that is free when it is opened.
+    /// On a GPU contexts of its processes are not counted, and on the cpu device the memory of torch is not.
+    pub memory_limit: Option<u64>,
     /// The tier in which candidates are judged; `None` for the device tier where it is possible, and the host
     /// tier elsewhere.
     pub tier: Option<Tier>,

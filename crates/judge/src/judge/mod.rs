@@ -64,7 +64,7 @@ impl LocalJudge {
         fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
         // A folder that is there may still be somebody else's, read-only or full.
         tempfile::tempfile_in(&config.cache).map_err(unwritable)?;
-        let unopened = device::find(config.device);
+        let unopened = device::find(config.device, config.memory_limit);
         let embedded = embedded::write(&config.cache).map_err(unwritable)?;
         let library =
             arena_allocator::library(&jail, &toolchain, &*unopened, &embedded, &config.cache)?;

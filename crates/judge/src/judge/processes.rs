@@ -17,7 +17,7 @@ use crate::error::JudgeError;
 use crate::process::baseline::{BaselineProcess, EarlyBaseline, Starting};
 use crate::process::forks::Forks;
 use crate::process::host::{Host, PlanTools};
-use crate::process::memory::{Memory, Work};
+use crate::process::memory::{Memory, Room, Work};
 use crate::process::replayer_pool::ReplayerPool;
 use crate::process::runner_pool::{Means, RunnerPool};
 use crate::process::slots::Slots;
@@ -70,8 +70,7 @@ impl Processes {
         let runner_pool = RunnerPool::new(Means {
             host: Arc::clone(&host),
             arbiter: Arc::clone(&machine.arbiter),
-            arena_bytes: memory.runner(),
-            apart: memory.apart(),
+            room: memory.room(),
             cache: config.cache.clone(),
         });
         let replayer_pool = host
@@ -210,6 +209,20 @@ impl Processes {
             Err(error) => Err(error),
         };
         made.map_err(|error| no_arena(task, error))
+    }
+
+    /// Gives candidates on a GPU memory of this size from now on; where it has another, idle processes that have
+    /// mapped that end first. The caller must not hold the device.
+    pub(crate) fn make_room(&self, task: &Task, room: Room) -> Result<(), JudgeError> {
+        if room.apart.is_none() || self.runner_pool.room() == room {
+            return Ok(());
+        }
+        if let Some(replayers) = &self.replayer_pool {
+            replayers.end_idle();
+        }
+        self.runner_pool.make_room(room);
+        // At once: the oracle would take what is free.
+        self.runner_pool.common_arena().map(drop).map_err(|error| no_arena(task, error))
     }
 
     /// Keeps the memory of an ended candidate for a later one. On a GPU all candidates share one arena.

@@ -22,6 +22,8 @@ pub(crate) struct Memory {
     bytes: u64,
     divided: bool,
     all: bool,
+    /// Whether torch must not take what the device has beside it.
+    limited: bool,
     work: Work,
 }
 
@@ -34,10 +36,32 @@ pub(crate) enum Work {
     Examining,
 }
 
-/// Percent of a GPU's memory for the candidate that runs, the same for all: its arena, and the inputs of
-/// one window, which lie in memory of their own.
+/// Percent of a GPU's memory for the candidate that runs, the same for all whose task fits there: its arena, and
+/// the inputs of one window, which lie in memory of their own.
 const RUNNER: u64 = 24;
 const INPUTS: u64 = 12;
+/// Percent of a GPU's memory for contexts of processes, where a task needs all that it can have.
+const CONTEXTS: u64 = 8;
+/// What one call of a candidate has for intermediates at least, bytes.
+pub(crate) const LEAST_SCRATCH: u64 = 512 << 20;
+
+/// Memory of the candidate that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Bytes of its arena, without [`START_BYTES`].
+    pub(crate) arena: u64,
+    /// Where the inputs of a window lie on a GPU, as offsets from the start of the arena: beside it, in memory
+    /// that is new in each window. `None` on the cpu device, where they lie in the arena.
+    pub(crate) apart: Option<Zone>,
+}
+
+impl Room {
+    /// On a GPU.
+    fn on_gpu(arena: u64, inputs: u64) -> Self {
+        let offset = (arena + START_BYTES).next_multiple_of(GRAIN);
+        Self { arena, apart: Some(Zone { offset, bytes: inputs.next_multiple_of(GRAIN) }) }
+    }
+}
 
 impl Work {
     /// Percent that are handed out in parts; contexts of many processes take the rest.
@@ -85,6 +109,7 @@ impl Memory {
             bytes: facts.memory_bytes,
             divided: facts.arch.is_some(),
             all: true,
+            limited: facts.memory_is_limited,
             work,
         }
     }
@@ -106,7 +131,7 @@ impl Memory {
 
     /// Bytes of the oracle's arena.
     pub(crate) fn arena(self, sizes: &Sizes) -> u64 {
-        arena_bytes(sizes, self.divided)
+        arena_bytes(sizes, self.divided, self.doubles(sizes))
     }
 
     /// Bytes in all.
@@ -119,24 +144,84 @@ impl Memory {
         self.all
     }
 
-    /// Largest arena of a runner, bytes.
-    pub(crate) fn runner(self) -> u64 {
-        if self.divided { self.device / 100 * RUNNER } else { (self.bytes / 4).min(6 << 30) }
+    /// Memory of the candidates of most tasks.
+    pub(crate) fn room(self) -> Room {
+        if self.divided {
+            return Room::on_gpu(
+                self.device / 100 * RUNNER,
+                self.device / 100 * INPUTS / GRAIN * GRAIN,
+            );
+        }
+        Room { arena: (self.bytes / 4).min(6 << 30), apart: None }
     }
 
-    /// Where the inputs of a window lie on a GPU, as offsets from the start of the candidate's arena:
-    /// beside it, in memory that is new in each window. On the cpu device they lie in the arena.
-    pub(crate) fn apart(self) -> Option<Zone> {
-        let offset = (self.runner() + START_BYTES).next_multiple_of(GRAIN);
-        let bytes = self.device / 100 * INPUTS / GRAIN * GRAIN;
-        self.divided.then_some(Zone { offset, bytes })
+    /// Bytes of a device whose usual room has so many.
+    pub(crate) fn with_room_for(self, bytes: u64) -> u64 {
+        if self.divided { bytes / (RUNNER + INPUTS) * 100 } else { bytes * 4 }
+    }
+
+    /// Memory of the candidates of a task that fills a GPU: the first of `wanted` (bytes of the arena and of the
+    /// inputs beside it, the most first) that leaves what the reference and the baselines need, else the last.
+    /// `None` where the task does not have the whole GPU.
+    pub(crate) fn large_room(self, sizes: &Sizes, wanted: &[(u64, u64)]) -> Option<Room> {
+        if !self.divided || !self.all {
+            return None;
+        }
+        let left = self.left(sizes, self.doubles(sizes));
+        let fits = wanted.iter().find(|(arena, inputs)| arena + inputs <= left);
+        fits.or(wanted.last()).map(|&(arena, inputs)| Room::on_gpu(arena, inputs))
+    }
+
+    /// Whether the memory holds the reference's results in float64 beside a candidate's call.
+    pub(crate) fn doubles(self, sizes: &Sizes) -> bool {
+        !self.divided || !self.all || self.left(sizes, true) >= least_call(sizes)
+    }
+
+    /// Bytes for a candidate if oracle and baseline take turns and each has what it needs, with the reference in
+    /// float64 or not.
+    fn left(self, sizes: &Sizes, double: bool) -> u64 {
+        let taken = self.device / 100 * CONTEXTS
+            + question_bytes(sizes, double)
+            + torch_alone(sizes, double);
+        self.device.saturating_sub(taken)
+    }
+
+    /// Refuses a task of which one call and its expected result alone do not fit.
+    pub(crate) fn refuse_too_large(self, task: &str, sizes: &Sizes) -> Result<(), JudgeError> {
+        let needed = least_call(sizes) + question_bytes(sizes, false);
+        if !self.divided || !self.all || needed <= self.device {
+            return Ok(());
+        }
+        Err(JudgeError::too_large(task, Some(needed), self.device))
+    }
+
+    /// Turns a lack of memory into an error of the task, where it had all of the device's memory.
+    pub(crate) fn explain(self, error: JudgeError) -> JudgeError {
+        match error {
+            JudgeError::Memory { task, wanted, .. } if self.all => {
+                let needed = wanted.filter(|wanted| *wanted > self.device);
+                JudgeError::too_large(&task, needed, self.device)
+            }
+            other => other,
+        }
     }
 
     /// How torch in the oracle and in the baseline divide it; no bounds where the session has
-    /// everything, or where memory is not divided.
+    /// everything that the device has, or where memory is not divided.
     pub(crate) fn shares(self, sizes: Option<&Sizes>) -> Option<Shares> {
-        if !self.divided || self.all {
+        if !self.divided || self.all && !self.limited {
             return None;
+        }
+        if self.all {
+            // They take turns.
+            let usual = self.device / 100 * (RUNNER + INPUTS);
+            let (candidate, arena) = sizes.map_or((usual, 0), |sizes| {
+                let call = least_call(sizes);
+                (if call > usual { call } else { usual }, self.arena(sizes))
+            });
+            let taken = self.device / 100 * CONTEXTS + candidate + arena;
+            let share = self.device.saturating_sub(taken);
+            return Some(Shares { oracle: share, baseline: share });
         }
         let Some(Needs { arena, oracle, baseline }) = sizes.map(Needs::of) else {
             let share = self.bytes / 100 * self.work.torch();
@@ -207,8 +292,25 @@ impl Needs {
         let oracle = 6 * state + 3 * inputs + 2 * outputs + 2 * eager + beside;
         // Compiled with graphs: buffers of its own for inputs and everything in between.
         let baseline = state + 3 * inputs + 2 * eager + 2 * outputs + beside;
-        Self { arena: arena_bytes(sizes, true), oracle, baseline }
+        Self { arena: arena_bytes(sizes, true, true), oracle, baseline }
     }
+}
+
+/// Bytes of one call of a candidate that has few intermediates: its results, somewhat padded, and its inputs
+/// twice, since those of a first call pass through where results lie later (`check/layout.rs`).
+fn least_call(sizes: &Sizes) -> u64 {
+    2 * sizes.inputs.bytes() + sizes.outputs.bytes() / 8 * 9 + 2 * LEAST_SCRATCH
+}
+
+/// Bytes that torch needs in the oracle or in the baseline, whichever is more, where each gives way to the other.
+fn torch_alone(sizes: &Sizes, double: bool) -> u64 {
+    let (inputs, state) =
+        (sizes.inputs.bytes(), sizes.state.iter().map(|p| padded(p.bytes)).sum::<u64>());
+    let eager = sizes.peak_bytes.max(sizes.outputs.bytes());
+    let baseline = state + inputs + eager;
+    let (weights, call) =
+        if double { (6 * state, 2 * (inputs + eager)) } else { (2 * state, eager) };
+    weights + call.max(baseline) + BESIDE
 }
 
 /// Sets of small inputs that the oracle makes at once on a GPU, where asking takes longer than making
@@ -222,8 +324,8 @@ const QUESTIONS_BYTES: u64 = 1 << 30;
 
 /// Bytes of the oracle's arena: what one question needs, and on a GPU what many sets of inputs and several
 /// questions do.
-fn arena_bytes(sizes: &Sizes, divided: bool) -> u64 {
-    let one = question_bytes(sizes);
+fn arena_bytes(sizes: &Sizes, divided: bool, double: bool) -> u64 {
+    let one = question_bytes(sizes, double);
     if !divided {
         return one;
     }
@@ -232,12 +334,12 @@ fn arena_bytes(sizes: &Sizes, divided: bool) -> u64 {
 }
 
 /// Bytes for one question: the inputs, and for every output, and every input that the reference changes,
-/// the truth and the reference's own answer.
-fn question_bytes(sizes: &Sizes) -> u64 {
+/// the truth, in float64 or not, and the reference's own answer.
+fn question_bytes(sizes: &Sizes, double: bool) -> u64 {
     let truth = |p: &crate::process::wire::Place| {
         let count: u64 = p.shape.iter().product();
         let (dtype, parts) = Dtype::parts(&p.dtype).unwrap_or((Dtype::F64, 2));
-        let exact = if dtype.is_real() { 8 } else { dtype.size() };
+        let exact = if dtype.is_real() && double { 8 } else { dtype.size() };
         padded(count * parts * exact) + padded(count * parts * dtype.size())
     };
     let outputs: u64 = sizes.outputs.tensors.iter().chain(&sizes.changed).map(truth).sum();
@@ -260,6 +362,7 @@ mod tests {
             shared_bytes_per_block: 1 << 16,
             driver: String::new(),
             memory_bytes: 128 << 30,
+            memory_is_limited: false,
         }
     }
 
@@ -292,7 +395,7 @@ mod tests {
         enough.check("large", &large, true).unwrap();
         // Each process is bounded by what it needs, or a little more.
         let shares = enough.shares(Some(&large)).unwrap();
-        let arena = arena_bytes(&large, true);
+        let arena = arena_bytes(&large, true, true);
         assert!(shares.oracle + shares.baseline + arena <= enough.bytes());
         let Needs { oracle, baseline, .. } = Needs::of(&large);
         assert!(shares.oracle >= oracle && shares.baseline >= baseline, "{shares:?}");
@@ -330,6 +433,47 @@ mod tests {
         assert!(gpu >= SETS * (1 << 20) && gpu <= SETS_BYTES, "{gpu}");
         assert!(host < 4 << 20, "{host}: what lies in a cache is quicker there");
         let large = foreseen(1 << 30);
-        assert_eq!(all(Some("sm_90")).arena(&large), question_bytes(&large));
+        assert_eq!(all(Some("sm_90")).arena(&large), question_bytes(&large, true));
+    }
+
+    #[test]
+    fn large_tasks_have_memory_by_their_size() {
+        // The free memory of an H100.
+        let facts = DeviceFacts { memory_bytes: 79 << 30, ..facts(Some("sm_90")) };
+        let all = Memory::all(&facts, Work::Judging);
+        let sizes = |inputs: u64, outputs: u64| {
+            let (mut sizes, results) = (foreseen(inputs << 20), foreseen(outputs << 20));
+            sizes.outputs = results.inputs;
+            sizes.peak_bytes = outputs << 20;
+            sizes
+        };
+        // `level1/21_Sigmoid` of KernelBench: all of it fits, in float64.
+        let sigmoid = sizes(6144, 6144);
+        let wanted = [(40 << 30, 7 << 30), (13 << 30, 6200 << 20)];
+        assert!(all.doubles(&sigmoid));
+        let room = all.large_room(&sigmoid, &wanted).unwrap();
+        assert_eq!(room.arena, 13 << 30, "the first would leave the reference too little");
+        let beside = room.apart.unwrap();
+        assert!(beside.offset >= room.arena + START_BYTES && beside.bytes >= 6200 << 20);
+        assert_eq!(all.large_room(&sizes(64, 64), &wanted).unwrap().arena, 40 << 30);
+        // `level1/38_L1Norm_` has no room for float64, and is judged all the same.
+        let mut norm = sizes(8192, 8192);
+        norm.peak_bytes = 16 << 30;
+        assert!(!all.doubles(&norm));
+        assert!(all.arena(&norm) < arena_bytes(&norm, true, true) / 8 * 7);
+        all.refuse_too_large("norm", &norm).unwrap();
+        // A task that no division helps.
+        let Err(JudgeError::TooLarge { needed: Some(needed), available, .. }) =
+            all.refuse_too_large("huge", &sizes(24 << 10, 24 << 10))
+        else {
+            panic!("it is refused")
+        };
+        assert!(needed > available && available == 79 << 30);
+        let part = Memory::part(&facts, Work::Judging, 1, 8);
+        assert_eq!(
+            part.large_room(&sigmoid, &wanted),
+            None,
+            "positive control: it has a part only"
+        );
     }
 }

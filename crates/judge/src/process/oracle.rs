@@ -146,6 +146,7 @@ impl LoadedOracle {
         let opened: Opened =
             worker.ask_holding(&request, PATIENCE, arbiter).map_err(|e| worker.failed(&task, e))?;
         memory.check(&task, &opened.sizes, foreseen.is_some())?;
+        memory.refuse_too_large(&task, &opened.sizes)?;
         let arena = arena(memory.arena(&opened.sizes))?;
         let request = json!({"do": "adopt", "arena_bytes": arena.len()});
         worker.hand_over(&request, &arena, PATIENCE, arbiter)?;
@@ -153,9 +154,10 @@ impl LoadedOracle {
         let dtypes = compared.map(|at| Dtype::parts(&at.dtype).map(|(dtype, _)| dtype));
         let arena = Arc::new(arena);
         let families = Families::own(profile, dtypes.collect());
-        let (doubt, double) = (String::new(), profile != Profile::Paper);
+        let double = profile != Profile::Paper;
+        let fits = memory.doubles(&opened.sizes);
         let (played, buffers) = (INIT, false);
-        Ok(Oracle {
+        let mut oracle = Oracle {
             worker,
             task,
             arena,
@@ -163,12 +165,16 @@ impl LoadedOracle {
             families,
             played,
             buffers,
-            doubt,
+            doubt: String::new(),
             like: None,
             has_inputs: false,
             double,
             profile,
-        })
+        };
+        if !fits {
+            oracle.without_double();
+        }
+        Ok(oracle)
     }
 }
 

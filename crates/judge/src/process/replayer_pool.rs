@@ -40,9 +40,15 @@ struct Shared {
     changed: Condvar,
 }
 
+/// A replayer that serves nobody, and the memory that it has mapped.
+struct Waiting {
+    replayer: Replayer,
+    arena: Arc<Arena>,
+}
+
 #[derive(Default)]
 struct State {
-    ready: Vec<Replayer>,
+    ready: Vec<Waiting>,
     /// Replayers that serve a candidate.
     working: usize,
     starting: usize,
@@ -66,13 +72,13 @@ impl ReplayerPool {
     pub(crate) fn take(&self, arena: &Arc<Arena>) -> Result<Replayer, JudgeError> {
         let mut state = self.shared.lock();
         loop {
-            if let Some(mut replayer) = state.ready.pop() {
+            if let Some(mut waiting) = state.ready.pop() {
                 drop(state);
-                if replayer.is_fit() {
+                if Arc::ptr_eq(&waiting.arena, arena) && waiting.replayer.is_fit() {
                     self.shared.lock().working += 1;
-                    return Ok(replayer);
+                    return Ok(waiting.replayer);
                 }
-                drop(replayer);
+                drop(waiting);
                 state = self.shared.lock();
                 continue;
             }
@@ -91,13 +97,26 @@ impl ReplayerPool {
     /// device.
     pub(crate) fn take_fresh(&self, arena: &Arc<Arena>) -> Result<Replayer, JudgeError> {
         let mut state = self.shared.lock();
-        let spare = state.ready.iter().position(Replayer::is_fresh);
-        let spare = spare.map(|at| state.ready.remove(at));
+        let fresh =
+            |waiting: &Waiting| Arc::ptr_eq(&waiting.arena, arena) && waiting.replayer.is_fresh();
+        let spare = state.ready.iter().position(fresh);
+        let spare = spare.map(|at| state.ready.remove(at).replayer);
         drop(state);
         let spare = spare.and_then(|mut spare| spare.is_fit().then_some(spare));
         let fresh = spare.map_or_else(|| self.shared.start(arena), Ok)?;
         self.shared.lock().working += 1;
         Ok(fresh)
+    }
+
+    /// Ends those that serve nobody, so that the memory which they have mapped is free.
+    pub(crate) fn end_idle(&self) {
+        let mut state = self.shared.lock();
+        while state.starting > 0 {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        drop(ready);
     }
 
     /// Ends one that was taken, or learns that it has ended.
@@ -114,7 +133,7 @@ impl ReplayerPool {
         if self.shared.kept == 0 {
             return;
         }
-        state.ready.extend(replayer);
+        state.ready.extend(replayer.map(|replayer| Waiting { replayer, arena: Arc::clone(arena) }));
         if state.closing || state.ready.len() + state.working + state.starting >= self.shared.kept {
             return;
         }
@@ -155,12 +174,12 @@ impl Shared {
     }
 
     /// Starts a spare, and ignores a failure: the next caller of `take` starts one itself and gets the error.
-    fn add(&self, arena: &Arena) {
+    fn add(&self, arena: &Arc<Arena>) {
         let made = self.start(arena).ok();
-        self.started(made);
+        self.started(made.map(|replayer| Waiting { replayer, arena: Arc::clone(arena) }));
     }
 
-    fn started(&self, made: Option<Replayer>) {
+    fn started(&self, made: Option<Waiting>) {
         let mut state = self.lock();
         state.starting -= 1;
         state.rest = if made.is_some() { 0 } else { REST };

@@ -27,7 +27,7 @@ use crate::device::arena::{Arena, ArenaError, Zone};
 use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::host::{Grant, Host};
-use crate::process::memory::START_BYTES;
+use crate::process::memory::{Room, START_BYTES};
 use crate::process::role::Role;
 use crate::process::runner_dirs::{RunnerDir, RunnerDirs};
 use crate::process::worker::{WALL, Worker};
@@ -47,10 +47,9 @@ pub(crate) struct RunnerPool {
 pub(crate) struct Means {
     pub(crate) host: Arc<Host>,
     pub(crate) arbiter: Arc<DeviceArbiter>,
-    /// Bytes of the largest arena that a runner can be given, or of the one that all get.
-    pub(crate) arena_bytes: u64,
-    /// Where the inputs of a window lie on a GPU.
-    pub(crate) apart: Option<Zone>,
+    /// The largest memory that a runner can be given on the cpu device, or what candidates of most tasks have on a
+    /// GPU.
+    pub(crate) room: Room,
     pub(crate) cache: PathBuf,
 }
 
@@ -59,6 +58,8 @@ pub(crate) struct Spare {
     // Ends before its folder is removed.
     pub(crate) worker: Worker,
     pub(crate) runner_dir: RunnerDir,
+    /// The memory that it has mapped, where all candidates have the same.
+    arena: Option<Arc<Arena>>,
     born: Instant,
 }
 
@@ -66,9 +67,15 @@ struct Shared {
     means: Means,
     runner_dirs: Mutex<Option<Arc<RunnerDirs>>>,
     /// Memory of all candidates, one after the other, if the device has that.
-    arena: Mutex<Option<Arc<Arena>>>,
+    arena: Mutex<Common>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// Memory that candidates have one after the other.
+struct Common {
+    room: Room,
+    made: Option<Arc<Arena>>,
 }
 
 #[derive(Default)]
@@ -88,10 +95,11 @@ struct State {
 impl RunnerPool {
     /// One with nothing in it; the first [`RunnerPool::expect`] or [`RunnerPool::take`] begins.
     pub(crate) fn new(means: Means) -> Self {
+        let arena = Mutex::new(Common { room: means.room, made: None });
         let shared = Shared {
             means,
             runner_dirs: Mutex::default(),
-            arena: Mutex::default(),
+            arena,
             state: Mutex::default(),
             changed: Condvar::new(),
         };
@@ -104,11 +112,31 @@ impl RunnerPool {
         self.shared.common_arena()
     }
 
+    /// What candidates have on a GPU now.
+    pub(crate) fn room(&self) -> Room {
+        lock(&self.shared.arena).room
+    }
+
+    /// Gives candidates memory of this size from now on. Ends the idle runners, which have mapped what they had.
+    pub(crate) fn make_room(&self, room: Room) {
+        let mut state = self.shared.lock();
+        while state.under_way > 0 {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        drop(ready);
+        let mut common = lock(&self.shared.arena);
+        if common.room != room {
+            *common = Common { room, made: None };
+        }
+    }
+
     /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
     /// are gone. Their contexts are made one a turn while somebody is measured there (`device_arbiter.rs`).
     pub(crate) fn expect(&self) {
-        let Means { host, arena_bytes, .. } = &self.shared.means;
-        let keep = host.device.idle_runners(*arena_bytes);
+        let Means { host, room, .. } = &self.shared.means;
+        let keep = host.device.idle_runners(room.arena);
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
@@ -132,7 +160,8 @@ impl RunnerPool {
             match self.shared.next() {
                 None => break self.shared.start()?,
                 Some(mut spare) => {
-                    if spare.born.elapsed() < SHELF_LIFE && spare.worker.answers() {
+                    let fits = self.shared.is_current(spare.arena.as_ref());
+                    if fits && spare.born.elapsed() < SHELF_LIFE && spare.worker.answers() {
                         break spare;
                     }
                 }
@@ -202,13 +231,22 @@ impl Shared {
             read: vec![runner_dir.shown()],
             // The jail cannot change its bound later, when the arena's size is known on the cpu
             // device: it is that of the largest. What torch allocates, the arena itself bounds.
-            memory_bytes: Some(self.means.arena_bytes + BESIDE_ARENA),
+            memory_bytes: Some(self.means.room.arena + BESIDE_ARENA),
             ..Grant::default()
         };
         let worker = Worker::spawn(&self.means.host, Role::Runner, arena.as_deref(), &grant)?;
         let _starting = Starting::register(self, worker.killer()?)?;
         let worker = worker.up(&self.means.arbiter)?;
-        Ok(Spare { worker, runner_dir, born: Instant::now() })
+        Ok(Spare { worker, runner_dir, arena, born: Instant::now() })
+    }
+
+    /// Whether this is the memory that candidates have now.
+    fn is_current(&self, arena: Option<&Arc<Arena>>) -> bool {
+        let common = lock(&self.arena);
+        match (&common.made, arena) {
+            (Some(made), Some(arena)) => Arc::ptr_eq(made, arena),
+            (_, arena) => arena.is_none(),
+        }
     }
 
     fn runner_dirs(&self) -> Result<Arc<RunnerDirs>, JudgeError> {
@@ -223,17 +261,17 @@ impl Shared {
     }
 
     fn common_arena(&self) -> Result<Option<Arc<Arena>>, ArenaError> {
-        let mut kept = lock(&self.arena);
-        if let Some(arena) = kept.as_ref() {
+        let mut common = lock(&self.arena);
+        if let Some(arena) = common.made.as_ref() {
             return Ok(Some(Arc::clone(arena)));
         }
-        let bytes = self.means.arena_bytes + START_BYTES;
-        let apart = self.means.apart.unwrap_or(Zone { offset: bytes, bytes: 0 });
+        let bytes = common.room.arena + START_BYTES;
+        let apart = common.room.apart.unwrap_or(Zone { offset: bytes, bytes: 0 });
         let Some(made) = self.means.host.device.candidates_arena(bytes, apart) else {
             return Ok(None);
         };
         let arena = Arc::new(made?);
-        *kept = Some(Arc::clone(&arena));
+        common.made = Some(Arc::clone(&arena));
         Ok(Some(arena))
     }
 

@@ -62,14 +62,14 @@ impl<'j> ExaminingSession<'j> {
         bar: Bar,
         unwanted: &dyn Fn(&OpGraph) -> bool,
     ) -> Result<Examination, JudgeError> {
-        let (machine, all) = (self.session.machine, self.session.memory.is_all());
+        let (machine, memory) = (self.session.machine, self.session.memory);
         machine.alive()?;
         let examined =
             self.examine_within(wanted_ms, bar, unwanted).map_err(|e| machine.explain(e));
         if examined.is_ok() {
             self.retire();
         }
-        examined.map_err(|e| if all { e.with_all_memory() } else { e })
+        examined.map_err(|e| memory.explain(e))
     }
 
     /// A process for the baselines that has served another task, where the task shares them.

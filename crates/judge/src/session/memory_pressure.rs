@@ -24,6 +24,7 @@ impl TaskSession<'_> {
         found: &mut Findings,
     ) -> Result<Option<NoPlan>, JudgeError> {
         let before = found.clone();
+        self.processes.make_room(&self.task, self.room)?;
         loop {
             if let Some(baselines) = self.baselines.as_mut().filter(|_| self.short) {
                 baselines.process.spare(&self.task.name)?;

@@ -25,7 +25,7 @@ use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::{Processes, Shared};
 use crate::process::baseline::{BaselineProcess, EarlyBaseline};
-use crate::process::memory::Memory;
+use crate::process::memory::{Memory, Room};
 use crate::process::oracle::Oracle;
 use crate::process::recorder::GivenWeights;
 use crate::profiling::Subject;
@@ -66,6 +66,8 @@ pub struct TaskSession<'j> {
     oracle: Oracle,
     /// Why there is nothing to earn on the task, if there is not.
     degenerate: Vec<Objection>,
+    /// Memory of its candidates, and what lies where in it.
+    room: Room,
     layout: Layout,
     plan: Plan,
     random: StdRng,
@@ -148,7 +150,7 @@ impl<'j> TaskSession<'j> {
         self.machine.alive()?;
         let verdict = self.judge_within(candidate, artifact, stage);
         let verdict = verdict.map_err(|e| self.machine.explain(e));
-        verdict.map_err(|e| if self.memory.is_all() { e.with_all_memory() } else { e })
+        verdict.map_err(|e| self.memory.explain(e))
     }
 
     fn judge_within(

@@ -19,7 +19,7 @@ use crate::check::layout::Layout;
 use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::Shared;
-use crate::process::memory::Memory;
+use crate::process::memory::{Memory, Room};
 use crate::process::oracle::{LoadedOracle, Oracle};
 use crate::timing::plan::Plan;
 
@@ -42,7 +42,7 @@ pub(super) fn open<'j>(
 ) -> Result<TaskSession<'j>, JudgeError> {
     let opened = open_within(opening, shared, task, begun, memory);
     let opened = opened.map_err(|e| shared.machine.explain(e));
-    opened.map_err(|e| if memory.is_all() { e.with_all_memory() } else { e })
+    opened.map_err(|e| memory.explain(e))
 }
 
 fn open_within<'j>(
@@ -67,19 +67,11 @@ fn open_within<'j>(
         Opening::Examining(_) => plan.brief(),
     };
     let wanted = wanted_calls(machine, &oracle, &plan);
-    let layout = Layout::plan(&oracle.opened, wanted, memory.runner(), memory.apart());
-    let layout = layout.ok_or_else(|| {
-        let per_call = oracle.opened.sizes.inputs.bytes() + oracle.opened.sizes.outputs.bytes();
-        JudgeError::Memory {
-            task: task.name.clone(),
-            message: format!(
-                "inputs and outputs of {} MiB a call do not fit the {} MiB that judging may use here",
-                per_call >> 20,
-                memory.runner() >> 20
-            ),
-            wanted: None,
-        }
-    })?;
+    let (room, layout) = plan_memory(task, &oracle, wanted, memory)?;
+    if let Opening::Judging = opening {
+        // Before the reference is run in float64: the memory of other tasks' candidates may be in its way.
+        processes.make_room(task, room)?;
+    }
     let learn = |oracle: &mut Oracle, others| match opening {
         Opening::Judging => oracle.learn(machine.config.seed, others, &machine.arbiter),
         Opening::Examining(wanted_ms) => learn_enough(oracle, machine, wanted_ms, others),
@@ -130,6 +122,7 @@ fn open_within<'j>(
         short: memory.is_short(&oracle.opened.sizes),
         oracle,
         degenerate: reasons,
+        room,
         layout,
         plan,
         random,
@@ -138,6 +131,31 @@ fn open_within<'j>(
         cost: cost + started.elapsed(),
         usual: BTreeMap::new(),
         recorded_weights: Vec::new(),
+    })
+}
+
+/// Memory of the task's candidates, and what lies where in it.
+fn plan_memory(
+    task: &Task,
+    oracle: &Oracle,
+    wanted: u64,
+    memory: Memory,
+) -> Result<(Room, Layout), JudgeError> {
+    let (opened, usual) = (&oracle.opened, memory.room());
+    if let Some(layout) = Layout::plan(opened, wanted, usual) {
+        return Ok((usual, layout));
+    }
+    let large = memory.large_room(&opened.sizes, &Layout::of_one_call(opened));
+    let large = large.and_then(|room| Some((room, Layout::plan_one_call(opened, room)?)));
+    let least = Layout::of_one_call(opened).last().map_or(0, |(arena, inputs)| arena + inputs);
+    large.ok_or_else(|| JudgeError::Memory {
+        task: task.name.clone(),
+        message: format!(
+            "inputs and outputs of {} MiB a call do not fit the {} MiB that candidates may use here",
+            (opened.sizes.inputs.bytes() + opened.sizes.outputs.bytes()) >> 20,
+            usual.arena >> 20
+        ),
+        wanted: memory.is_all().then(|| memory.with_room_for(least)),
     })
 }
 

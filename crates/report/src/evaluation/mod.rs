@@ -104,7 +104,10 @@ impl Evaluation {
         }
         let tables: Vec<Scored> = groups.iter().map(|rows| Scored::of(rows)).collect();
         let done = |row: &Row| {
-            matches!(row.state, RowState::Judged | RowState::Refused | RowState::Degenerate)
+            matches!(
+                row.state,
+                RowState::Judged | RowState::Refused | RowState::Degenerate | RowState::TooLarge
+            )
         };
         let first = tables.first();
         Self {

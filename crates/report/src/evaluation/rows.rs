@@ -69,6 +69,8 @@ pub enum RowState {
     Refused,
     /// There is nothing to earn on the task: it is listed, and in no rate.
     Degenerate,
+    /// The task needs more memory than the device has for it: it is listed, and in no rate.
+    TooLarge,
     /// Our own failure; the attempt counts for nothing.
     Infrastructure,
     /// Killed, interrupted, going on, or never begun.
@@ -82,6 +84,7 @@ impl RowState {
             Self::Judged => "judged",
             Self::Refused => "task refused",
             Self::Degenerate => "task degenerate",
+            Self::TooLarge => "task too large",
             Self::Infrastructure => "infrastructure error",
             Self::Unfinished => "unfinished",
         }
@@ -218,7 +221,11 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
 
 /// The state of a task's rows that was refused.
 fn refused(refusal: &Refusal) -> RowState {
-    if refusal.degenerate.is_empty() { RowState::Refused } else { RowState::Degenerate }
+    match refusal {
+        Refusal { too_large: Some(_), .. } => RowState::TooLarge,
+        Refusal { degenerate, .. } if !degenerate.is_empty() => RowState::Degenerate,
+        _ => RowState::Refused,
+    }
 }
 
 fn absent(

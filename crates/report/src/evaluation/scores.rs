@@ -104,6 +104,9 @@ pub struct NotJudged {
     /// Tasks on which there is nothing to earn.
     #[serde(default)]
     pub degenerate: u32,
+    /// Tasks that need more memory than the device has for them.
+    #[serde(default)]
+    pub too_large: u32,
     /// Tasks lost to our own failures.
     pub infrastructure: u32,
     /// Tasks that were not finished or not begun.
@@ -251,6 +254,7 @@ fn by_task<'a>(rows: &[&'a Row]) -> (Tasks<'a>, NotJudged) {
             match () {
                 () if count(RowState::Refused) > 0 => left_out.refused += 1,
                 () if count(RowState::Degenerate) > 0 => left_out.degenerate += 1,
+                () if count(RowState::TooLarge) > 0 => left_out.too_large += 1,
                 () if infrastructure > 0 => left_out.infrastructure += 1,
                 () => left_out.unfinished += 1,
             }

@@ -170,8 +170,13 @@ const SHOWN: usize = 12;
 /// Rows that do not count, by reason.
 fn left_out(rows: &[Row]) -> String {
     let mut text = String::new();
-    let states =
-        [RowState::Degenerate, RowState::Refused, RowState::Infrastructure, RowState::Unfinished];
+    let states = [
+        RowState::Degenerate,
+        RowState::TooLarge,
+        RowState::Refused,
+        RowState::Infrastructure,
+        RowState::Unfinished,
+    ];
     for state in states {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.state == state).collect();
         if rows.is_empty() {

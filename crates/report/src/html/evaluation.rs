@@ -338,6 +338,7 @@ fn task_view(row: &Row, pages: &BTreeMap<String, String>) -> TaskView {
         RowState::Judged => "plain",
         RowState::Refused
         | RowState::Degenerate
+        | RowState::TooLarge
         | RowState::Infrastructure
         | RowState::Unfinished => "warn",
     };

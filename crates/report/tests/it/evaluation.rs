@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use warpwright_record::event::{EpisodeId, Event, Outcome};
+use warpwright_record::event::{EpisodeId, Event, Outcome, TooLarge};
 use warpwright_record::interval::Interval;
 use warpwright_record::run::RunInfo;
 use warpwright_record::writer::RunWriter;
@@ -193,7 +193,14 @@ fn suite_of_broken_tasks_counts_only_refusals() {
     let dir = tempfile::tempdir().unwrap();
     let run = suite::write_attempts(dir.path(), &["level1-1_a"], &[], "cpu");
     let (task, message) = ("level1-1_a".to_owned(), "no forward".to_owned());
-    run.append(&Event::TaskRefused { task, message, hint: None, degenerate: Vec::new() }).unwrap();
+    run.append(&Event::TaskRefused {
+        task,
+        message,
+        hint: None,
+        degenerate: Vec::new(),
+        too_large: None,
+    })
+    .unwrap();
     drop(run);
     // Whose attempts they would have been is in the run's settings.
     let reader = warpwright_record::reader::RunReader::open(dir.path()).unwrap();
@@ -214,7 +221,8 @@ fn degenerate_tasks_are_listed_after_the_tables() {
     let run = suite::write_attempts(dir.path(), &names, &[first], "cpu");
     let (task, message) = ("level1-2_b".to_owned(), "its results are constant".to_owned());
     let degenerate = vec!["constant".to_owned()];
-    run.append(&Event::TaskRefused { task, message, hint: None, degenerate }).unwrap();
+    run.append(&Event::TaskRefused { task, message, hint: None, degenerate, too_large: None })
+        .unwrap();
     drop(run);
     let evaluation = Evaluation::read(dir.path()).unwrap();
     assert_eq!(evaluation.overall.tasks, 1);
@@ -224,6 +232,26 @@ fn degenerate_tasks_are_listed_after_the_tables() {
     let text = tables(&evaluation, None);
     assert!(text.contains("Excluded, task degenerate: 1"), "{text}");
     assert!(text.contains("its results are constant"), "{text}");
+}
+
+#[test]
+fn tasks_too_large_are_no_infrastructure_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = attempt("teacher", "level1-1_a", right(2.0));
+    let names = ["level1-1_a", "level1-2_b"];
+    let run = suite::write_attempts(dir.path(), &names, &[first], "cpu");
+    let (task, message) = ("level1-2_b".to_owned(), "it needs at least 9 MiB".to_owned());
+    let too_large = Some(TooLarge { needed_bytes: Some(9 << 20), available_bytes: 8 << 20 });
+    let degenerate = Vec::new();
+    run.append(&Event::TaskRefused { task, message, hint: None, degenerate, too_large }).unwrap();
+    drop(run);
+    let evaluation = Evaluation::read(dir.path()).unwrap();
+    let left_out = evaluation.overall.not_judged;
+    assert_eq!((evaluation.overall.tasks, left_out.too_large, left_out.infrastructure), (1, 1, 0));
+    assert_eq!(evaluation.rows[1].state, RowState::TooLarge);
+    assert!(evaluation.complete);
+    let text = tables(&evaluation, None);
+    assert!(text.contains("Excluded, task too large: 1"), "{text}");
 }
 
 #[test]

@@ -82,7 +82,14 @@ pub(crate) fn write(dir: &Path) -> RunWriter {
     let run = write_attempts(dir, &names, &attempts(), "cuda:0");
     let message = "it raised <script>alert(1)</script>".to_owned();
     let task = "level3-2_broken".to_owned();
-    run.append(&Event::TaskRefused { task, message, hint: None, degenerate: Vec::new() }).unwrap();
+    run.append(&Event::TaskRefused {
+        task,
+        message,
+        hint: None,
+        degenerate: Vec::new(),
+        too_large: None,
+    })
+    .unwrap();
     run
 }
 

@@ -128,7 +128,7 @@ fn gpu_a_starting_runner_writes_outside_candidate_memory() {
         arena.read(from, &mut held).unwrap();
         held.chunks_exact(4).all(|word| word == Poison::NAN.word().to_le_bytes())
     };
-    let candidates = judge.processes.runner_pool.shared.means.arena_bytes;
+    let candidates = judge.processes.runner_pool.shared.means.room.arena;
     assert!(poisoned(0, LOOKED_AT), "where weights lie");
     assert!(poisoned(candidates - LOOKED_AT, LOOKED_AT), "where results lie");
     assert!(!poisoned(candidates, arena.len() - candidates), "positive control");

@@ -57,6 +57,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         tier: None,
         share_baselines: true,
         repeat_rate: 0.0,
+        memory_limit: None,
         window: None,
     }
 }
