@@ -140,8 +140,8 @@ pub(crate) enum Command {
     /// Judge candidates on this host for a server on another host, over NATS.
     ///
     /// The worker and the `warpwright serve` of its fleet must have the same version, profile, baselines,
-    /// seed, isolation and hardware. When one of them differs, the server refuses the worker, and the
-    /// worker exits.
+    /// seed, isolation, `--require-tier` and hardware. When one of them differs, the server refuses the
+    /// worker, and the worker exits.
     ///
     /// On the first interrupt the worker finishes the candidates that it has begun. A second interrupt
     /// ends it at once. `docs/guides/run-a-judge-fleet.md` has more.
@@ -376,9 +376,12 @@ pub(crate) struct Common {
     /// Minimum isolation; with less, the command exits with 5.
     #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
     pub(crate) require_isolation: IsolationArg,
-    /// Tier in which candidates are judged; each verdict records it.
-    #[arg(long, value_enum, default_value_t = TierArg::Any)]
-    pub(crate) require_tier: TierArg,
+    /// Tier in which candidates are judged; by default `any`, and `device` where verdicts train on GPUs.
+    ///
+    /// The default of `train`, `experiment`, `serve` and `worker` is `device` on GPUs and `any` on the cpu
+    /// device. The default of all other commands is `any`. Each verdict records its tier.
+    #[arg(long, value_enum)]
+    pub(crate) require_tier: Option<TierArg>,
     /// Most memory of each device that judging may use, e.g. `48GiB`; by default all that is free.
     ///
     /// A task that needs more is refused as too large. On a GPU, contexts of processes are not counted.

@@ -15,7 +15,7 @@ use warpwright_rollout::remote::BaseUrls;
 use warpwright_rollout::settings::{Purpose, Settings, StoredTask, VERSION, read_skill};
 use warpwright_task::Task;
 
-use crate::args::{BaselinesArg, Common, Episodes, IsolationArg};
+use crate::args::{BaselinesArg, Common, Episodes, IsolationArg, TierArg};
 use crate::commands::judge::command;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -44,7 +44,7 @@ pub(crate) fn settings(
         seed: common.seed,
         all_baselines: common.baselines == BaselinesArg::All,
         require_full_isolation: common.require_isolation == IsolationArg::Full,
-        require_tier: common.require_tier.required(),
+        require_tier: common.require_tier.and_then(TierArg::required),
         memory_limit: common.memory_limit.map(|limit| limit.0),
         include_degenerate: false,
         skill,

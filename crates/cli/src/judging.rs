@@ -4,9 +4,9 @@ use warpwright_judge::{BaselineSet, Degenerate};
 use warpwright_record::verdict::Profile;
 use warpwright_rollout::device_choice::DeviceChoice;
 use warpwright_rollout::folders;
-use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions};
+use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
 
-use crate::args::{BaselinesArg, Common, IsolationArg};
+use crate::args::{BaselinesArg, Common, IsolationArg, TierArg};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -21,10 +21,20 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
         },
         require_full_isolation: common.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Refused,
-        tier: common.require_tier.required(),
+        tier: common.require_tier.and_then(TierArg::required).into(),
         share_baselines: true,
         memory_limit: common.memory_limit.map(|limit| limit.0),
         window_ms: None,
+    }
+}
+
+/// The same, for a command whose verdicts may train a policy: unless the user names a tier, one in which no host
+/// code of a candidate runs while it is judged, on devices where that costs little.
+pub(crate) fn training_options(common: &Common, profile: Profile) -> JudgeOptions {
+    let options = options(common, profile);
+    match common.require_tier {
+        Some(_) => options,
+        None => JudgeOptions { tier: RequiredTier::DeviceOnGpus, ..options },
     }
 }
 
@@ -52,4 +62,38 @@ pub(crate) fn open_all(
 ) -> Result<Vec<JudgeHost>, Failure> {
     let notice = &|text: &str| printer.say(text);
     Ok(JudgeHost::open_all(&files(common), &common.device, options, notice)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use warpwright_record::verdict::Tier;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    /// The options of `train` with these arguments.
+    fn of_training(more: &[&str]) -> Common {
+        let words = ["warpwright", "train", "run", "config.toml"].iter().chain(more);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Train(args) => args.common,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn required_tier_has_a_default_per_command() {
+        let usual = of_training(&[]);
+        assert_eq!(options(&usual, Profile::Strict).tier, RequiredTier::Any);
+        assert_eq!(training_options(&usual, Profile::Strict).tier, RequiredTier::DeviceOnGpus);
+        for (word, tier) in [
+            ("any", RequiredTier::Any),
+            ("host", RequiredTier::Always(Tier::Host)),
+            ("device", RequiredTier::Always(Tier::Device)),
+        ] {
+            let chosen = of_training(&["--require-tier", word]);
+            assert_eq!(options(&chosen, Profile::Strict).tier, tier);
+            assert_eq!(training_options(&chosen, Profile::Strict).tier, tier);
+        }
+    }
 }

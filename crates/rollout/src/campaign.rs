@@ -115,7 +115,7 @@ pub fn resume(
         } else {
             Degenerate::Refused
         },
-        tier: settings.require_tier,
+        tier: settings.require_tier.into(),
         // What is published is timed side by side.
         share_baselines: false,
         memory_limit: settings.memory_limit,

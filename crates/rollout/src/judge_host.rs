@@ -34,6 +34,43 @@ pub struct JudgeHost {
     pub python: PathBuf,
 }
 
+/// The tier that is required of verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequiredTier {
+    /// None: the device tier where it is possible.
+    Any,
+    /// This tier, on any device.
+    Always(Tier),
+    /// The device tier on GPUs, none on the cpu device.
+    DeviceOnGpus,
+}
+
+impl RequiredTier {
+    /// The tier that a judge of this device requires.
+    fn on(self, device: Device) -> Option<Tier> {
+        match (self, device) {
+            (Self::Always(tier), _) => Some(tier),
+            (Self::DeviceOnGpus, Device::Cuda(_)) => Some(Tier::Device),
+            (Self::Any, _) | (Self::DeviceOnGpus, Device::Cpu) => None,
+        }
+    }
+
+    /// Name for people.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Always(tier) => tier.name(),
+            Self::DeviceOnGpus => "device on GPUs",
+        }
+    }
+}
+
+impl From<Option<Tier>> for RequiredTier {
+    fn from(tier: Option<Tier>) -> Self {
+        tier.map_or(Self::Any, Self::Always)
+    }
+}
+
 /// The options of a judge.
 #[derive(Clone, Copy, Debug)]
 pub struct JudgeOptions {
@@ -47,8 +84,8 @@ pub struct JudgeOptions {
     pub require_full_isolation: bool,
     /// Policy for degenerate tasks: refused unless the user has named the task.
     pub degenerate: Degenerate,
-    /// The tier in which candidates are judged; `None` for the device tier where it is possible.
-    pub tier: Option<Tier>,
+    /// The tier in which candidates are judged.
+    pub tier: RequiredTier,
     /// Whether candidates of a task that are timed in the same half minute share windows of its baselines.
     pub share_baselines: bool,
     /// Most memory of each device that its judge may use, in bytes; `None` for all that is free.
@@ -82,7 +119,7 @@ impl JudgeOptions {
             BaselineSet::Usual => "default",
             BaselineSet::All => "all",
         };
-        let tier = tier.map_or("any", Tier::name);
+        let tier = tier.name();
         let shared = if share_baselines { "shared" } else { "own" };
         let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
@@ -117,7 +154,7 @@ impl Means {
             seed: options.seed,
             baselines: options.baselines,
             degenerate: options.degenerate,
-            tier: options.tier,
+            tier: options.tier.on(device),
             share_baselines: options.share_baselines,
             isolation: self.isolation,
             python: self.python.clone(),
@@ -250,5 +287,21 @@ impl JudgeHost {
             cache_bytes: facts.cache_bytes,
             shared_bytes_per_block: facts.shared_bytes_per_block,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn training_requires_device_tier_on_gpus_only() {
+        let (cpu, gpu) = (Device::Cpu, Device::Cuda(1));
+        let rule = RequiredTier::DeviceOnGpus;
+        assert_eq!((rule.on(cpu), rule.on(gpu)), (None, Some(Tier::Device)));
+        for chosen in [None, Some(Tier::Host), Some(Tier::Device)] {
+            let rule = RequiredTier::from(chosen);
+            assert_eq!((rule.on(cpu), rule.on(gpu)), (chosen, chosen), "the user's choice");
+        }
     }
 }

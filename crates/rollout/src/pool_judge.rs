@@ -10,7 +10,7 @@ use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::event::TooLarge;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{Stage, Verdict};
+use warpwright_record::verdict::{Stage, Tier, Verdict};
 use warpwright_record::void::VoidTurns;
 use warpwright_task::Task;
 
@@ -45,6 +45,11 @@ pub trait DeviceJudge: Send + Sync {
     /// Verdicts of this machine that do not count any more.
     fn voids(&self) -> Vec<VoidTurns> {
         Vec::new()
+    }
+
+    /// The tier that it requires of verdicts.
+    fn tier(&self) -> Option<Tier> {
+        None
     }
 }
 
@@ -90,6 +95,10 @@ impl DeviceJudge for PooledDevice<'_> {
 
     fn voids(&self) -> Vec<VoidTurns> {
         self.pool.judge().voids()
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        self.pool.judge().config().tier
     }
 }
 

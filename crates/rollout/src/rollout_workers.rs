@@ -164,7 +164,8 @@ impl<'a, 'f> RolloutWorkers<'a, 'f> {
         let task = &self.tasks[play.task];
         let config = self.config;
         let judge = device.judge.task(task, config.stop);
-        let cached = CachingJudge::new(&*judge, config.verdicts, task, play.seed);
+        let tier = device.judge.tier();
+        let cached = CachingJudge::new(&*judge, config.verdicts, task, (tier, play.seed));
         let path = self.folder.join("work").join(play.number.to_string());
         let builder = EpisodeBuilder {
             id: EpisodeId(play.number),

@@ -19,7 +19,7 @@ use warpwright_learn::online::Judged;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{COPY_CAVEAT, Stage, Verdict};
+use warpwright_record::verdict::{COPY_CAVEAT, Stage, Tier, Verdict};
 use warpwright_task::Task;
 
 use crate::error::RolloutError;
@@ -162,11 +162,20 @@ pub struct CachingJudge<'a> {
 }
 
 impl<'a> CachingJudge<'a> {
-    /// Answers from `verdicts` what they have, and asks `judge` for the rest.
-    pub fn new(judge: &'a dyn Judge, verdicts: &'a Verdicts, task: &Task, seed: u64) -> Self {
+    /// Answers from `verdicts` what they have, and asks `judge` for the rest. `tier` is the one that the judge
+    /// requires: a run that is resumed with another does not answer with verdicts of the first.
+    pub fn new(
+        judge: &'a dyn Judge,
+        verdicts: &'a Verdicts,
+        task: &Task,
+        (tier, seed): (Option<Tier>, u64),
+    ) -> Self {
         let facts = judge.device();
         let source = BlobHash::of(task.source.as_bytes());
-        let about = format!("{}/{}/{source}/{:?}", facts.device, facts.hardware, task.mode);
+        let mut about = format!("{}/{}/{source}/{:?}", facts.device, facts.hardware, task.mode);
+        if let Some(tier) = tier {
+            about = format!("{about}/{}", tier.name());
+        }
         Self { judge, verdicts, seed, about }
     }
 }

@@ -92,7 +92,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
         seed: 0,
         baselines: BaselinesArg::Default,
         require_isolation: IsolationArg::Any,
-        require_tier: args.require_tier,
+        require_tier: Some(args.require_tier),
         memory_limit: None,
         python: args.python.clone(),
         cache: args.cache.clone(),

@@ -12,7 +12,7 @@ use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Tier, VERDICT_VERSION, Verdict};
 use warpwright_rollout::folders;
-use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions};
+use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
 
 use crate::args::replay::ReplayArgs;
 use crate::args::{BaselinesArg, IsolationArg};
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         require_full_isolation: args.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Judged,
         // Where there is no device tier, opening fails with the reason.
-        tier: Some(Tier::Device),
+        tier: RequiredTier::Always(Tier::Device),
         share_baselines: false,
         memory_limit: None,
         window_ms: None,

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
     })?;
     let address = listener.local_addr().map_err(|error| Failure::io("listen", &error))?;
     let profile = args.profile.into();
-    let wanted = judging::options(&args.common, profile);
+    let wanted = judging::training_options(&args.common, profile);
     let hosts =
         if args.no_device { Vec::new() } else { judging::open_all(&args.common, wanted, printer)? };
     let hardware = hosts.first().map(|host| host.judge.facts().hardware.as_str());

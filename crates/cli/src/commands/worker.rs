@@ -23,7 +23,7 @@ pub(crate) fn run(args: &WorkerArgs, printer: Printer) -> Result<u8, Failure> {
     if let Some(folder) = &args.dead_letters {
         return dead_letters(&config, folder, printer);
     }
-    let wanted = judging::options(&args.common, args.profile.into());
+    let wanted = judging::training_options(&args.common, args.profile.into());
     let hosts = judging::open_all(&args.common, wanted, printer)?;
     let stop = interrupt::watch(printer)?;
     let hardware = hosts.first().map(|host| host.judge.facts().hardware.clone());

@@ -1,5 +1,6 @@
 //! The verdict cache: its choice, its caveat, and a truncated file.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -193,4 +194,42 @@ fn merged_cache_uses_at_most_configured_samples() {
     };
     assert_eq!(given(3), [1, 2, 3].into());
     assert_eq!(given(1), [1].into());
+}
+
+/// A judge that measures in a tier.
+struct JudgeOf(Tier);
+
+impl Judge for JudgeOf {
+    fn judge(&self, _: &Candidate, _: Stage) -> Result<Verdict, JudgeUnavailable> {
+        Ok(Verdict { tier: self.0, ..verdict(1) })
+    }
+
+    fn measure_afresh(&self, candidate: &Candidate) -> Result<Verdict, JudgeUnavailable> {
+        self.judge(candidate, Stage::Measured)
+    }
+
+    fn inspect(&self, _: &Candidate, _: &Inspection) -> Result<Findings, JudgeUnavailable> {
+        Err(JudgeUnavailable { message: "it inspects nothing".to_owned() })
+    }
+
+    fn device(&self) -> DeviceFacts {
+        DeviceFacts::assumed("cuda:0")
+    }
+}
+
+#[test]
+fn cached_verdicts_of_another_tier_are_not_used() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    let task = Task::from_source("task", "class Model: pass\n");
+    let candidate = Candidate::from_files(BTreeMap::default());
+    let tier = |required, judge: &JudgeOf| {
+        let judge = CachingJudge::new(judge, &verdicts, &task, (required, 0));
+        judge.measure_afresh(&candidate).unwrap().tier
+    };
+    let (host, device) = (JudgeOf(Tier::Host), JudgeOf(Tier::Device));
+    assert_eq!(tier(None, &host), Tier::Host);
+    assert_eq!(tier(Some(Tier::Device), &device), Tier::Device, "measured again");
+    assert_eq!(tier(None, &device), Tier::Host, "the cached one");
+    assert_eq!(counts(&verdicts), (2, 1));
 }
