@@ -75,6 +75,21 @@ pub enum JudgeError {
         /// What showed that it is missing, if another error did; the message quotes it.
         source: Option<Cause>,
     },
+    /// The device tier is required, and this machine cannot have it. An infrastructure error; no later attempt
+    /// succeeds without a cure.
+    #[error(
+        "failed to set up the judge: the device tier is required, and {device} has none here: {message}"
+    )]
+    NoDeviceTier {
+        /// `cuda:N` or `cpu`.
+        device: String,
+        /// What is missing.
+        message: String,
+        /// The cure, besides requiring no tier.
+        hint: Option<String>,
+        /// What showed that it is missing, if another error did; the message quotes it.
+        source: Option<Cause>,
+    },
     /// The device is currently unfit for timing (throttled, or used by others). An infrastructure
     /// error; a later attempt may succeed.
     #[error("failed to time on {device}: {reason}")]
@@ -117,7 +132,9 @@ impl JudgeError {
     /// The cure, if one is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Reference { hint, .. } | Self::Setup { hint, .. } => hint.as_deref(),
+            Self::Reference { hint, .. }
+            | Self::Setup { hint, .. }
+            | Self::NoDeviceTier { hint, .. } => hint.as_deref(),
             Self::Memory { .. } | Self::TooLarge { .. } => Some(SMALLER),
             Self::Degenerate { .. } => Some(LINT),
             Self::Unfit { hint, .. } | Self::NotReplayable { hint, .. } => Some(hint),

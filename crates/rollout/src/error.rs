@@ -134,6 +134,10 @@ impl RolloutError {
             Self::Usage { hint, .. } | Self::Infrastructure { hint, .. } => hint.clone(),
             Self::Io { source, .. } => hint_of_io(source),
             Self::Jail(error) => error.hint(),
+            Self::Judge(error @ JudgeError::NoDeviceTier { .. }) => {
+                let cure = error.hint().map(|hint| format!("{hint}; or "));
+                Some(format!("{}pass `--require-tier any`", cure.unwrap_or_default()))
+            }
             Self::Judge(error) => error.hint().map(str::to_owned),
             Self::Episode(error) => hint_of_episode(error),
             Self::Write(error) => error.hint(),
@@ -178,6 +182,7 @@ fn kind_of_judge(error: &JudgeError) -> ErrorKind {
         | JudgeError::TooLarge { .. }
         | JudgeError::Memory { .. } => ErrorKind::Usage,
         JudgeError::Setup { .. }
+        | JudgeError::NoDeviceTier { .. }
         | JudgeError::Infrastructure { .. }
         | JudgeError::Unfit { .. }
         | JudgeError::DeviceLost { .. } => ErrorKind::Infrastructure,

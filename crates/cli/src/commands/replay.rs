@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde_json::Value;
-use warpwright_judge::{BaselineSet, Degenerate, StoredPlan, read_plan_file, stored_plan_file};
+use warpwright_judge::{
+    BaselineSet, Degenerate, JudgeError, StoredPlan, read_plan_file, stored_plan_file,
+};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::event::EpisodeId;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Tier, VERDICT_VERSION, Verdict};
+use warpwright_rollout::error::RolloutError;
 use warpwright_rollout::folders;
 use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
 
 use crate::args::replay::ReplayArgs;
 use crate::args::{BaselinesArg, IsolationArg};
 use crate::exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::replayed::Replayed;
 
@@ -64,7 +67,14 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         window_ms: None,
     };
     let files = HostFiles { python: args.python.clone(), cache };
-    let host = JudgeHost::open(&files, args.device, options, &|text| printer.say(text))?;
+    let host = JudgeHost::open(&files, args.device, options, &|text| printer.say(text));
+    let host = host.map_err(|error| match error {
+        // There is no other tier to ask for.
+        RolloutError::Judge(error @ JudgeError::NoDeviceTier { .. }) => {
+            Failure::infrastructure(chain(&error), error.hint().map(str::to_owned))
+        }
+        other => other.into(),
+    })?;
     if host.judge.is_void(&before) {
         printer.label(
             "warning",

@@ -144,6 +144,27 @@ fn missing_gpu_error_suggests_the_cpu_device() {
 }
 
 #[test]
+fn required_device_tier_without_replayer_blames_no_candidate() {
+    let program = scene();
+    let judged = |tier: &str| {
+        let options = ["--device", "cpu", "--require-tier", tier, "--stage", "built"];
+        let arguments = [&["judge", "task.py", "--candidate", "good"], &options[..]].concat();
+        let mut command = program.command(&arguments);
+        command.env("WARPWRIGHT_REPLAYER", "/nowhere/warpwright-replayer");
+        program.ran(command)
+    };
+    let ran = judged("device");
+    assert_eq!(ran.code, Some(4), "{}", ran.show());
+    let cause = "error: failed to set up the judge: the device tier is required, and cpu has none here: \
+                 WARPWRIGHT_REPLAYER names /nowhere/warpwright-replayer, which is no file";
+    let cure = "hint: keep it beside `warpwright`, or set WARPWRIGHT_REPLAYER to its path; or pass \
+                `--require-tier any`";
+    assert!(ran.stderr.contains(cause) && ran.stderr.contains(cure), "{}", ran.show());
+    let ran = judged("any");
+    assert_eq!(ran.code, Some(0), "control: {}", ran.show());
+}
+
+#[test]
 fn failing_reference_does_not_stop_the_suite() {
     let program = scene();
     let broken = TASK.replace("return torch.relu(x + 1.0) * 0.5", "raise ValueError('not today')");

@@ -45,7 +45,8 @@ impl LocalJudge {
     /// Detects the machine and prepares everything that tasks share.
     ///
     /// # Errors
-    /// [`JudgeError::Setup`] if the machine or its configuration lacks something.
+    /// [`JudgeError::Setup`] if the machine or its configuration lacks something, [`JudgeError::NoDeviceTier`] if
+    /// that is what the device tier needs, and the configuration requires it.
     pub fn open(config: JudgeConfig) -> Result<Self, JudgeError> {
         let jail = Jail::detect(config.isolation).map_err(no_jail)?;
         Self::open_in(Arc::new(jail), config)
@@ -165,7 +166,7 @@ impl LocalJudge {
 /// What the device tier needs, or why there is none.
 ///
 /// # Errors
-/// [`JudgeError::Setup`] if it is required and something is missing.
+/// [`JudgeError::NoDeviceTier`] if it is required and something is missing.
 fn plan_tools(
     machine: &Machine,
     jail: &Jail,
@@ -178,17 +179,14 @@ fn plan_tools(
         return Ok(Err("only the host tier is allowed".to_owned()));
     }
     let code = if machine.device.is_accelerator() { Code::Gpu } else { Code::Host };
-    let Some(answers) = machine.device.answers()? else {
-        if wanted == Some(Tier::Device) {
-            let hint = "leave `--require-tier` out, or use a GPU";
-            return Err(JudgeError::lacks("this device has no device tier", hint));
-        }
-        return Ok(Err("this device has no device tier".to_owned()));
-    };
     if code == Code::Host && wanted != Some(Tier::Device) {
         return Ok(Err("the cpu device has the device tier only where it is required".to_owned()));
     }
     let made = || {
+        let answers = machine
+            .device
+            .answers()?
+            .ok_or_else(|| JudgeError::lacks("this device has no device tier", "use a GPU"))?;
         let replayer = replayer::find()?;
         let recorder = match code {
             Code::Gpu => recorder_library::library(jail, toolchain, embedded, cache)?,
@@ -203,9 +201,25 @@ fn plan_tools(
     };
     match made() {
         Ok(tools) => Ok(Ok(tools)),
-        Err(error) if wanted == Some(Tier::Device) => Err(error),
+        Err(error) if wanted == Some(Tier::Device) => {
+            Err(no_device_tier(machine.config.device.to_string(), error))
+        }
+        Err(JudgeError::Setup { message, .. }) => Ok(Err(message)),
         Err(error) => Ok(Err(error.to_string())),
     }
+}
+
+/// The error where the device tier is required, and this is why there is none.
+fn no_device_tier(device: String, error: JudgeError) -> JudgeError {
+    if matches!(error, JudgeError::DeviceLost { .. }) {
+        return error;
+    }
+    let hint = error.hint().map(str::to_owned);
+    let (message, source) = match error {
+        JudgeError::Setup { message, source, .. } => (message, source),
+        other => (other.to_string(), Some(other.into())),
+    };
+    JudgeError::NoDeviceTier { device, message, hint, source }
 }
 
 /// The error where no jail isolates as is asked for.

@@ -101,17 +101,19 @@ struct LastWindow {
     blocks: Vec<Zone>,
 }
 
-/// Finds the program: `WARPWRIGHT_REPLAYER`, or beside this program, or one folder up.
+/// Finds the program: where `WARPWRIGHT_REPLAYER` says, else beside this program, or one folder up.
 pub(crate) fn find() -> Result<PathBuf, JudgeError> {
     const NAME: &str = "warpwright-replayer";
-    let named = std::env::var_os("WARPWRIGHT_REPLAYER").map(PathBuf::from);
+    let hint = "keep it beside `warpwright`, or set WARPWRIGHT_REPLAYER to its path";
+    if let Some(named) = std::env::var_os("WARPWRIGHT_REPLAYER").map(PathBuf::from) {
+        let missing = format!("WARPWRIGHT_REPLAYER names {}, which is no file", named.display());
+        return named.is_file().then_some(named).ok_or_else(|| JudgeError::lacks(&missing, hint));
+    }
     let own = std::env::current_exe().ok();
     let around = own.iter().flat_map(|own| own.ancestors().skip(1).take(2));
-    let mut all = named.into_iter().chain(around.map(|folder| folder.join(NAME)));
-    all.find(|path| path.is_file()).ok_or_else(|| {
-        let hint = "keep it beside `warpwright`, or set WARPWRIGHT_REPLAYER to its path";
-        JudgeError::lacks("the program `warpwright-replayer` was not found", hint)
-    })
+    let found = around.map(|folder| folder.join(NAME)).find(|path| path.is_file());
+    let missing = "the program `warpwright-replayer` was not found";
+    found.ok_or_else(|| JudgeError::lacks(missing, hint))
 }
 
 impl Replayer {
