@@ -51,7 +51,7 @@ pub(crate) fn open(
     options: JudgeOptions,
     printer: Printer,
 ) -> Result<JudgeHost, Failure> {
-    Ok(JudgeHost::open(&files(common), device, options, &|text| printer.say(text))?)
+    Ok(JudgeHost::open(&files(common), device, options, &printer.notice())?)
 }
 
 /// Opens the devices that the command names.
@@ -60,8 +60,7 @@ pub(crate) fn open_all(
     options: JudgeOptions,
     printer: Printer,
 ) -> Result<Vec<JudgeHost>, Failure> {
-    let notice = &|text: &str| printer.say(text);
-    Ok(JudgeHost::open_all(&files(common), &common.device, options, notice)?)
+    Ok(JudgeHost::open_all(&files(common), &common.device, options, &printer.notice())?)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub fn begin(
     options: JudgeOptions,
     caller: &Caller<'_>,
 ) -> Result<Settings, RolloutError> {
-    let hosts = JudgeHost::open_all(caller.files, devices, options, &*caller.notice)?;
+    let hosts = JudgeHost::open_all(caller.files, devices, options, &caller.notice)?;
     settings.devices = hosts.iter().map(JudgeHost::device).collect();
     settings.base_urls = policies::base_urls(&settings.policies()?, &settings.remote);
     let config = serde_json::to_value(&settings).map_err(|error| {
@@ -122,7 +122,7 @@ pub fn resume(
         window_ms: None,
     };
     let devices = settings.devices()?;
-    let hosts = JudgeHost::open_all(caller.files, &devices, options, &*caller.notice)?;
+    let hosts = JudgeHost::open_all(caller.files, &devices, options, &caller.notice)?;
     Campaign { settings, hosts, record, dir: dir.to_owned(), caller }.work(&history)
 }
 

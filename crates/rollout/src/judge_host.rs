@@ -13,7 +13,7 @@ use warpwright_record::verdict::{Profile, Tier};
 
 use crate::device_choice::DeviceChoice;
 use crate::error::{RolloutError, chain};
-use crate::{gpu, python};
+use crate::{Notice, gpu, python};
 
 /// Files of this machine that judging uses.
 #[derive(Clone, Debug)]
@@ -167,12 +167,12 @@ impl Means {
 }
 
 impl JudgeHost {
-    /// Finds interpreter, jail and device, and opens the judge.
+    /// Finds interpreter, jail and device, and opens the judge, which says by `notice` what people should know.
     pub fn open(
         files: &HostFiles,
         device: DeviceChoice,
         options: JudgeOptions,
-        notice: &dyn Fn(&str),
+        notice: &Notice,
     ) -> Result<Self, RolloutError> {
         Self::open_in(&Means::find(files, options)?, device, options, notice)
     }
@@ -181,7 +181,7 @@ impl JudgeHost {
         means: &Means,
         device: DeviceChoice,
         options: JudgeOptions,
-        notice: &dyn Fn(&str),
+        notice: &Notice,
     ) -> Result<Self, RolloutError> {
         let open =
             |device| LocalJudge::open_in(Arc::clone(&means.jail), means.config(device, options));
@@ -204,6 +204,8 @@ impl JudgeHost {
                 Err(error) => return Err(error.into()),
             },
         };
+        let notice = Arc::clone(notice);
+        judge.set_notice(move |text| notice(text));
         Ok(Self { judge, jail: Arc::clone(&means.jail), python: means.python.clone() })
     }
 
@@ -212,7 +214,7 @@ impl JudgeHost {
         files: &HostFiles,
         devices: &[DeviceChoice],
         options: JudgeOptions,
-        notice: &dyn Fn(&str),
+        notice: &Notice,
     ) -> Result<Vec<Self>, RolloutError> {
         let mut all = Vec::new();
         for device in devices {

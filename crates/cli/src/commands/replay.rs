@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         window_ms: None,
     };
     let files = HostFiles { python: args.python.clone(), cache };
-    let host = JudgeHost::open(&files, args.device, options, &|text| printer.say(text));
+    let host = JudgeHost::open(&files, args.device, options, &printer.notice());
     let host = host.map_err(|error| match error {
         // There is no other tier to ask for.
         RolloutError::Judge(error @ JudgeError::NoDeviceTier { .. }) => {

@@ -12,12 +12,17 @@
 //! candidates that measure for seconds. When a waiter for shared access has its turn, all current waiters
 //! for shared access enter. Nobody starves: deadlines pass, and later arrivals do not enter with that
 //! group. A process waiting to start enters after at most as many turns as processes waited before it.
+//!
+//! Who has its turn then waits for other judges on the same GPU (`device_lock.rs`), and nobody in this process waits
+//! for it meanwhile who holds the device.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+
+use super::device_lock::{DeviceLock, Notice};
 
 /// Purpose for which a device is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +140,8 @@ pub(crate) struct DeviceArbiter {
     changed: Condvar,
     /// While a measurement waits or runs, processes start only concurrent to an untimed holder.
     starts_beside: bool,
+    /// Excludes other judges, where they have an arbiter of their own for the same device.
+    lock: Option<DeviceLock>,
 }
 
 /// A deadline, and a number.
@@ -255,9 +262,17 @@ pub(crate) enum AccessMode {
 }
 
 impl DeviceArbiter {
-    /// The arbiter of a GPU, where candidates are untimed at their start and end.
-    pub(crate) fn of_gpu() -> Self {
-        Self { starts_beside: true, ..Self::default() }
+    /// The arbiter of a GPU, where candidates are untimed at their start and end, with the lock that excludes other
+    /// processes.
+    pub(crate) fn of_gpu(lock: Option<DeviceLock>) -> Self {
+        Self { starts_beside: true, lock, ..Self::default() }
+    }
+
+    /// From now on says by this what people should know.
+    pub(crate) fn set_notice(&self, notice: Notice) {
+        if let Some(lock) = &self.lock {
+            lock.set_notice(notice);
+        }
     }
 
     /// The use of the device until now. Access still held counts for no purpose yet.
@@ -367,13 +382,19 @@ impl DeviceArbiter {
             state.sharing += 1;
             state.starting += usize::from(purpose == Purpose::Start);
         }
-        let since = Instant::now();
-        let counted = &mut state.used.by[purpose as usize];
-        counted.turns += 1;
-        counted.waited += since - came;
         drop(state);
         // Others may share as well.
         self.changed.notify_all();
+        match &self.lock {
+            Some(lock) if alone => lock.alone(),
+            // Who measures waits for processes that start: these must not wait until it is done.
+            Some(lock) => lock.share(purpose != Purpose::Start),
+            None => {}
+        }
+        let since = Instant::now();
+        let counted = &mut self.lock().used.by[purpose as usize];
+        counted.turns += 1;
+        counted.waited += since - came;
         Held { arbiter: self, alone, purpose, since }
     }
 
@@ -419,6 +440,11 @@ impl Held<'_> {
         while state.sharing > 0 {
             state = self.arbiter.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        if let Some(lock) = &self.arbiter.lock {
+            drop(state);
+            lock.make_exclusive();
+            state = self.arbiter.lock();
+        }
         state.count();
         state.ready -= usize::from(measures);
         state.measuring |= measures;
@@ -427,6 +453,10 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        // First: whoever enters next finds only the turns that the arbiter knows of.
+        if let Some(lock) = &self.arbiter.lock {
+            lock.end();
+        }
         let mut state = self.arbiter.lock();
         state.count();
         state.used.by[self.purpose as usize].held += self.since.elapsed();

@@ -11,6 +11,7 @@ use super::arena::{Arena, ArenaError, CudaArena, CudaDevice, Zone};
 use super::backend::{DeviceBackend, Profilers, SessionLimits, UnopenedDevice};
 use super::cores;
 use super::device_arbiter::DeviceArbiter;
+use super::device_lock::DeviceLock;
 use super::facts::{Device, DeviceFacts};
 use super::health::{self, Health};
 use crate::error::JudgeError;
@@ -99,13 +100,16 @@ impl UnopenedDevice for UnopenedGpu {
         let identity = gpu.identity()?;
         let node = health::node(&identity);
         let (gpu, arch) = (Arc::new(gpu), state.arch);
-        Ok(Arc::new(GpuDevice { gpu, facts, arch, identity, node }))
+        let name = Device::Cuda(self.ordinal).to_string();
+        Ok(Arc::new(GpuDevice { gpu, name, facts, arch, identity, node }))
     }
 }
 
 /// A GPU that is open.
 struct GpuDevice {
     gpu: Arc<CudaDevice>,
+    /// `cuda:N`.
+    name: String,
     facts: DeviceFacts,
     arch: String,
     /// As `CUDA_VISIBLE_DEVICES` takes it.
@@ -153,7 +157,7 @@ impl DeviceBackend for GpuDevice {
     }
 
     fn arbiter(&self) -> DeviceArbiter {
-        DeviceArbiter::of_gpu()
+        DeviceArbiter::of_gpu(Some(DeviceLock::of_gpu(&self.identity, &self.name)))
     }
 
     fn probe(&self) -> Result<(), ArenaError> {

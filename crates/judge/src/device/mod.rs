@@ -6,6 +6,7 @@ pub(crate) mod backend;
 pub(crate) mod cores;
 pub(crate) mod cpu;
 pub(crate) mod device_arbiter;
+pub(crate) mod device_lock;
 pub(crate) mod facts;
 pub(crate) mod gpu;
 pub(crate) mod health;

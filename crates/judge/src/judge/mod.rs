@@ -92,6 +92,12 @@ impl LocalJudge {
         Neighbour(Arc::clone(&self.machine.arbiter))
     }
 
+    /// From now on says by `notice` what people should know while it judges, such as that it waits for another
+    /// process that uses the GPU; and what there was to say before.
+    pub fn set_notice(&self, notice: impl Fn(&str) + Send + Sync + 'static) {
+        self.machine.arbiter.set_notice(Box::new(notice));
+    }
+
     /// How the judge has started runner processes since it was opened.
     pub fn how_started(&self) -> HowStarted {
         self.processes.host.forks.of(Role::Runner).told()

@@ -10,6 +10,11 @@ impl DeviceArbiter {
         let state = self.lock();
         state.queue.len() + state.starts.len()
     }
+
+    /// What excludes other processes.
+    pub(crate) fn device_lock(&self) -> &DeviceLock {
+        self.lock.as_ref().unwrap()
+    }
 }
 
 /// Many threads come and go: alone means alone, sharing happens side by side, all finish.
@@ -202,7 +207,7 @@ fn a_sharer_never_overtakes_an_exclusive_waiter() {
 /// before it times anything.
 #[test]
 fn processes_start_during_untimed_exclusive_access() {
-    let arbiter = DeviceArbiter::of_gpu();
+    let arbiter = DeviceArbiter::of_gpu(None);
     let waiting = || arbiter.waiting();
     let held = arbiter.alone(Purpose::Measurement);
     let entered = Mutex::new(Vec::new());
@@ -241,7 +246,7 @@ fn processes_start_during_untimed_exclusive_access() {
 /// wait when nobody is.
 #[test]
 fn one_process_starts_per_turn() {
-    let arbiter = &DeviceArbiter::of_gpu();
+    let arbiter = &DeviceArbiter::of_gpu(None);
     let entered = Mutex::new(Vec::new());
     let is_over = Mutex::new(());
     let starts = |count| until("those that start", || entered.lock().unwrap().len() == count);
@@ -287,7 +292,7 @@ fn one_process_starts_per_turn() {
 /// Processes that wait in the queue leave it when somebody comes to be measured.
 #[test]
 fn queued_starts_give_way_to_a_measurement() {
-    let arbiter = &DeviceArbiter::of_gpu();
+    let arbiter = &DeviceArbiter::of_gpu(None);
     std::thread::scope(|scope| {
         let tuning = arbiter.alone(Purpose::Baselines);
         let start = scope.spawn(|| drop(arbiter.share(Purpose::Start)));
@@ -306,7 +311,7 @@ fn queued_starts_give_way_to_a_measurement() {
 /// waits for these before it times anything: so long it starves.
 #[test]
 fn an_untimed_candidate_enters_during_process_starts() {
-    let arbiter = DeviceArbiter::of_gpu();
+    let arbiter = DeviceArbiter::of_gpu(None);
     let starting = arbiter.share(Purpose::Start);
     let reference = arbiter.share(Purpose::Reference);
     std::thread::scope(|scope| {
