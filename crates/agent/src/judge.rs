@@ -29,8 +29,8 @@ pub trait Judge: Send + Sync {
     }
 
     /// Whether a verdict does not count any more; see [`VoidTurns`](warpwright_record::void::VoidTurns).
-    fn is_void(&self, _verdict: &Verdict) -> bool {
-        false
+    fn is_void(&self, _verdict: &Verdict) -> Result<bool, JudgeUnavailable> {
+        Ok(false)
     }
 
     /// Facts about the device.

@@ -236,8 +236,9 @@ impl Campaign<'_> {
     fn void(&self, shared: &Shared) -> Result<bool, RolloutError> {
         let reader = RunReader::open(&self.dir)?;
         let history = History::read(&reader)?;
-        let all = self.hosts.iter().flat_map(|host| host.judge.voids());
-        let news = unmentioned(all, &history, None);
+        let each = self.hosts.iter().map(|host| host.judge.voids());
+        let all = each.collect::<Result<Vec<_>, _>>()?;
+        let news = unmentioned(all.into_iter().flatten(), &history, None);
         if news.is_empty() {
             return Ok(false);
         }

@@ -43,8 +43,8 @@ pub trait DeviceJudge: Send + Sync {
     fn degenerate(&self, task: &Task) -> Vec<Objection>;
 
     /// Verdicts of this machine that do not count any more.
-    fn voids(&self) -> Vec<VoidTurns> {
-        Vec::new()
+    fn voids(&self) -> Result<Vec<VoidTurns>, JudgeError> {
+        Ok(Vec::new())
     }
 
     /// The tier that it requires of verdicts.
@@ -93,7 +93,7 @@ impl DeviceJudge for PooledDevice<'_> {
         self.pool.degenerate(task)
     }
 
-    fn voids(&self) -> Vec<VoidTurns> {
+    fn voids(&self) -> Result<Vec<VoidTurns>, JudgeError> {
         self.pool.judge().voids()
     }
 
@@ -222,8 +222,8 @@ impl Judge for PoolJudge<'_, '_> {
         self.pool.judge().plan_file(hash).ok().flatten()
     }
 
-    fn is_void(&self, verdict: &Verdict) -> bool {
-        self.pool.judge().is_void(verdict)
+    fn is_void(&self, verdict: &Verdict) -> Result<bool, JudgeUnavailable> {
+        self.pool.judge().is_void(verdict).map_err(|error| self.unavailable(&error))
     }
 
     fn device(&self) -> DeviceFacts {

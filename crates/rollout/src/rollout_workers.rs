@@ -257,9 +257,9 @@ impl RolloutWorkers<'_, '_> {
     /// Records which verdicts have become void. Returns the plays that ended with one: they are to be measured
     /// again before they are trained on.
     fn void(&self, plays: &[Play]) -> Result<Vec<Play>, RolloutError> {
-        let all: Vec<_> =
-            self.config.devices.iter().flat_map(|device| device.judge.voids()).collect();
-        let news = unmentioned(all, &lock(&self.history), Some(self.since));
+        let each = self.config.devices.iter().map(|device| device.judge.voids());
+        let all = each.collect::<Result<Vec<_>, _>>()?;
+        let news = unmentioned(all.into_iter().flatten(), &lock(&self.history), Some(self.since));
         for voided in news {
             let event = Event::VerdictsVoided { voided };
             self.record.append(&event)?;

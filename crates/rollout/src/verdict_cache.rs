@@ -90,7 +90,7 @@ impl Verdicts {
         &self,
         key: &str,
         seed: u64,
-        is_void: impl Fn(&Verdict) -> bool,
+        is_void: impl Fn(&Verdict) -> Result<bool, JudgeUnavailable>,
         measure: impl FnOnce() -> Result<Verdict, JudgeUnavailable>,
     ) -> Result<Verdict, JudgeUnavailable> {
         if self.most == 0 {
@@ -98,8 +98,9 @@ impl Verdicts {
         }
         // Others with the same key wait: the running measurement may answer them.
         let key = key.to_owned();
-        match self.flights.claim(&key, || self.cached(&key, seed, &is_void)) {
-            Claimed::Known(verdict) => Ok(verdict),
+        let cached = || self.cached(&key, seed, &is_void).transpose();
+        match self.flights.claim(&key, cached) {
+            Claimed::Known(verdict) => verdict,
             Claimed::Work(_claim) => {
                 let verdict = self.timed(measure)?;
                 let line = Line { key, verdict: verdict.clone() };
@@ -114,12 +115,21 @@ impl Verdicts {
     }
 
     /// One of the cached verdicts, if there are enough of them.
-    fn cached(&self, key: &str, seed: u64, is_void: &dyn Fn(&Verdict) -> bool) -> Option<Verdict> {
+    fn cached(
+        &self,
+        key: &str,
+        seed: u64,
+        is_void: &dyn Fn(&Verdict) -> Result<bool, JudgeUnavailable>,
+    ) -> Result<Option<Verdict>, JudgeUnavailable> {
         let mut state = self.lock();
         if let Some(kept) = state.kept.get_mut(key) {
-            kept.retain(|verdict| !is_void(verdict));
+            let void = kept.iter().map(is_void).collect::<Result<Vec<_>, _>>()?;
+            let mut void = void.into_iter();
+            kept.retain(|_| void.next() != Some(true));
         }
-        let kept = state.kept.get(key).filter(|kept| kept.len() >= self.most)?;
+        let Some(kept) = state.kept.get(key).filter(|kept| kept.len() >= self.most) else {
+            return Ok(None);
+        };
         let mut verdict = kept[(seed % kept.len() as u64) as usize].clone();
         verdict.caveats.push(format!(
             "{COPY_CAVEAT} measured {} time{} in this training run; this verdict is \
@@ -128,7 +138,7 @@ impl Verdicts {
             if kept.len() == 1 { "" } else { "s" }
         ));
         state.count.repeated += 1;
-        Some(verdict)
+        Ok(Some(verdict))
     }
 }
 
@@ -206,7 +216,7 @@ impl Judge for CachingJudge<'_> {
         self.judge.plan_file(hash)
     }
 
-    fn is_void(&self, verdict: &Verdict) -> bool {
+    fn is_void(&self, verdict: &Verdict) -> Result<bool, JudgeUnavailable> {
         self.judge.is_void(verdict)
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         }
         other => other.into(),
     })?;
-    if host.judge.is_void(&before) {
+    if host.judge.is_void(&before).map_err(RolloutError::from)? {
         printer.label(
             "warning",
             "33",

@@ -135,7 +135,7 @@ pub(crate) fn run(args: &ServeArgs, printer: Printer) -> Result<u8, Failure> {
         }
         let (told, seen) = (&app, &hosts);
         let ends = &is_over;
-        scope.spawn(move || tell_uses(told, seen, ends));
+        scope.spawn(move || tell_uses(told, seen, ends, printer));
         let (host, sessions) = (&host, &app.sessions);
         scope.spawn(move || host.host(scope, sessions));
         let devices: Vec<String> = hosts.iter().map(JudgeHost::device).collect();
@@ -183,13 +183,24 @@ fn distinct(voids: impl Iterator<Item = VoidTurns>) -> Vec<VoidTurns> {
 }
 
 /// Reports periodically how busy the devices are, and which verdicts have become void.
-fn tell_uses(app: &App, hosts: &[JudgeHost], is_over: &AtomicBool) {
+fn tell_uses(app: &App, hosts: &[JudgeHost], is_over: &AtomicBool, printer: Printer) {
+    let mut unread = None;
     let now = || hosts.iter().map(|host| host.judge.device_use()).collect::<Vec<_>>();
     let (mut before, mut since) = (now(), Instant::now());
     while !is_over.load(Ordering::SeqCst) {
         std::thread::sleep(LOOK);
-        let voids = hosts.iter().flat_map(|host| host.judge.voids());
-        app.voids.say(distinct(voids));
+        let each = hosts.iter().map(|host| host.judge.voids());
+        match each.collect::<Result<Vec<_>, _>>() {
+            Ok(all) => app.voids.say(distinct(all.into_iter().flatten())),
+            // Requests that need to know fail with the same error.
+            Err(error) => {
+                let text = chain(&error);
+                if unread.as_ref() != Some(&text) {
+                    printer.label("warning", "33", &text);
+                }
+                unread = Some(text);
+            }
+        }
         let of = since.elapsed();
         if of < USE_OF {
             continue;

@@ -135,12 +135,18 @@ impl LocalJudge {
 
     /// Whether a verdict does not count any more: a repeat in a new GPU context disagreed with the replayer that
     /// had given it.
-    pub fn is_void(&self, verdict: &Verdict) -> bool {
+    ///
+    /// # Errors
+    /// [`JudgeError::Infrastructure`] if the journal of void verdicts cannot be read.
+    pub fn is_void(&self, verdict: &Verdict) -> Result<bool, JudgeError> {
         self.machine.voids.covers(verdict)
     }
 
     /// All void verdicts that the judges with this cache folder know of.
-    pub fn voids(&self) -> Vec<VoidTurns> {
+    ///
+    /// # Errors
+    /// [`JudgeError::Infrastructure`] if their journal cannot be read.
+    pub fn voids(&self) -> Result<Vec<VoidTurns>, JudgeError> {
         self.machine.voids.all()
     }
 

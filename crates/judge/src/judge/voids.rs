@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use warpwright_record::verdict::Verdict;
 use warpwright_record::void::VoidTurns;
 
+use crate::error::JudgeError;
+
 /// Version of a line. Lines of other versions are passed over.
 const VERSION: u32 = 1;
 /// Most bytes that are read: a line has some 400.
@@ -54,21 +56,24 @@ impl Voids {
     }
 
     /// All that are known, also those of other processes.
-    pub(crate) fn all(&self) -> Vec<VoidTurns> {
-        let mut state = self.lock();
-        // There is no journal before the first void verdict. This judge's own are known without it.
-        let _ = state.read_on(&self.path);
-        state.known.clone()
+    pub(crate) fn all(&self) -> Result<Vec<VoidTurns>, JudgeError> {
+        Ok(self.read()?.known.clone())
     }
 
     /// Whether a verdict is void.
-    pub(crate) fn covers(&self, verdict: &Verdict) -> bool {
+    pub(crate) fn covers(&self, verdict: &Verdict) -> Result<bool, JudgeError> {
         if verdict.replayer.is_none() {
-            return false;
+            return Ok(false);
         }
+        Ok(self.read()?.known.iter().any(|voided| voided.covers(verdict)))
+    }
+
+    /// What is known, once the journal is read to its end.
+    fn read(&self) -> Result<MutexGuard<'_, State>, JudgeError> {
         let mut state = self.lock();
-        let _ = state.read_on(&self.path);
-        state.known.iter().any(|voided| voided.covers(verdict))
+        let read = state.read_on(&self.path);
+        read.map_err(|e| JudgeError::infrastructure("read which verdicts are void", e))?;
+        Ok(state)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,8 +85,12 @@ impl Voids {
 impl State {
     /// Reads the lines that came since the last look.
     fn read_on(&mut self, path: &Path) -> io::Result<()> {
-        if fs::metadata(path)?.len() <= self.read {
-            return Ok(());
+        match fs::metadata(path) {
+            // There is no journal before the first void verdict.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(file) if file.len() <= self.read => return Ok(()),
+            Ok(_) => {}
         }
         let mut file = fs::File::open(path)?;
         file.seek(SeekFrom::Start(self.read))?;
@@ -104,6 +113,12 @@ impl State {
 mod tests {
     use super::*;
 
+    impl Voids {
+        fn read_all(&self) -> Vec<VoidTurns> {
+            self.all().unwrap()
+        }
+    }
+
     fn voided(replayer: &str) -> VoidTurns {
         VoidTurns {
             replayer: replayer.to_owned(),
@@ -120,16 +135,28 @@ mod tests {
     fn journal_is_shared_and_survives_torn_lines() {
         let cache = tempfile::tempdir().unwrap();
         let (one, other) = (Voids::of(cache.path()), Voids::of(cache.path()));
-        assert!(one.all().is_empty(), "no file yet");
+        assert!(one.read_all().is_empty(), "no file yet");
         one.add(voided("a")).unwrap();
-        assert_eq!(other.all(), [voided("a")]);
+        assert_eq!(other.read_all(), [voided("a")]);
         let mut file = fs::OpenOptions::new().append(true).open(&one.path).unwrap();
         file.write_all(b"{\"version\": 9, \"voided\": {}}\nnonsense\n{\"version\"").unwrap();
-        assert_eq!(other.all(), [voided("a")]);
+        assert_eq!(other.read_all(), [voided("a")]);
         file.write_all(b": 1}\n").unwrap();
         other.add(voided("b")).unwrap();
-        assert_eq!(one.all(), [voided("a"), voided("b")]);
-        assert_eq!(other.all(), [voided("a"), voided("b")]);
-        assert_eq!(Voids::of(cache.path()).all(), [voided("a"), voided("b")]);
+        assert_eq!(one.read_all(), [voided("a"), voided("b")]);
+        assert_eq!(other.read_all(), [voided("a"), voided("b")]);
+        assert_eq!(Voids::of(cache.path()).read_all(), [voided("a"), voided("b")]);
+    }
+
+    #[test]
+    fn unreadable_journal_is_an_error_with_its_path() {
+        let cache = tempfile::tempdir().unwrap();
+        let voids = Voids::of(cache.path());
+        fs::create_dir(cache.path().join("void.jsonl")).unwrap();
+        let error = voids.all().unwrap_err();
+        assert!(matches!(error, JudgeError::Infrastructure { .. }), "{error}");
+        let (text, path) = (error.to_string(), voids.path.display().to_string());
+        assert!(text.starts_with("failed to read which verdicts are void"), "{text}");
+        assert!(text.contains(&path), "{text}");
     }
 }

@@ -190,15 +190,15 @@ impl<'j> SessionPool<'j> {
             return self.afresh(task, candidate, stage);
         }
         let question = (Key::of(task), candidate.hash().to_owned(), stage);
-        let holds = |verdict: &Verdict| !self.judge.is_void(verdict);
+        self.judge.voids()?; // One that cannot be read later only costs a measurement.
+        let holds = |verdict: &Verdict| self.judge.is_void(verdict).is_ok_and(|void| !void);
         let work = || self.afresh(task, candidate, stage);
         let (mut verdict, ago) = self.answers.once(&question, holds, work)?;
         if let Some(ago) = ago {
             verdict.seconds = PhaseSeconds::default();
-            verdict.caveats.push(format!(
-                "this verdict is a copy: {COPY_CAVEAT} judged {:.0} s before",
-                ago.as_secs_f64()
-            ));
+            let ago = ago.as_secs_f64();
+            let text = format!("this verdict is a copy: {COPY_CAVEAT} judged {ago:.0} s before");
+            verdict.caveats.push(text);
         }
         Ok(verdict)
     }

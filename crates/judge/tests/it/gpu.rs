@@ -121,7 +121,7 @@ fn gpu_stored_plan_is_measured_again() {
 #[test]
 fn gpu_repeats_in_new_contexts_confirm_verdicts() {
     let judge = LocalJudge::open(JudgeConfig { repeat_rate: 1.0, ..config(GPU) }).unwrap();
-    let before = judge.voids().len();
+    let before = judge.voids().unwrap().len();
     let mut session = judge.task(&Task::from_source("case", task())).unwrap();
     let wild = HONEST
         .replace("launch(x, self.bias, out, x.numel(), x.shape[1])", "launch_wild_unchecked(out)");
@@ -129,13 +129,13 @@ fn gpu_repeats_in_new_contexts_confirm_verdicts() {
     let verdicts = candidates.map(|candidate| session.judge(&candidate, Stage::Measured).unwrap());
     for verdict in &verdicts {
         assert_eq!(verdict.tier, Tier::Device, "{:?}", verdict.caveats);
-        assert!(verdict.seconds.repeat > 0.0 && !judge.is_void(verdict), "{verdict:#?}");
+        assert!(verdict.seconds.repeat > 0.0 && !judge.is_void(verdict).unwrap(), "{verdict:#?}");
     }
     let [first, fault, last] = &verdicts;
     assert!(first.verified && !fault.verified && last.verified, "{fault:#?}");
     let turns = [first, last].map(|verdict| verdict.replayer.clone().unwrap());
     assert_ne!(turns[0].id, turns[1].id, "a fault ends the replayer");
-    assert_eq!(judge.voids().len(), before, "nothing disagreed");
+    assert_eq!(judge.voids().unwrap().len(), before, "nothing disagreed");
     // Without luck none is repeated.
     let usual = shared_judge(GPU)
         .task(&Task::from_source("case", task()))

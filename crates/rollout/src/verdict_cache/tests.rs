@@ -44,8 +44,9 @@ fn verdict(number: u64) -> Verdict {
 }
 
 /// Nothing is void.
-fn valid(_: &Verdict) -> bool {
-    false
+#[expect(clippy::unnecessary_wraps, reason = "the cache asks judges that may fail")]
+fn valid(_: &Verdict) -> Result<bool, JudgeUnavailable> {
+    Ok(false)
 }
 
 fn number(verdict: &Verdict) -> u64 {
@@ -86,7 +87,7 @@ fn void_verdict_leaves_the_cache() {
     let (_folder, path) = file();
     let verdicts = Verdicts::open(&path, 1).unwrap();
     verdicts.take("a", 0, valid, || Ok(verdict(1))).unwrap();
-    let first = |verdict: &Verdict| number(verdict) == 1;
+    let first = |verdict: &Verdict| Ok(number(verdict) == 1);
     let new = verdicts.take("a", 0, first, || Ok(verdict(2))).unwrap();
     assert_eq!((number(&new), new.is_copy()), (2, false));
     assert_eq!(
@@ -194,6 +195,16 @@ fn merged_cache_uses_at_most_configured_samples() {
     };
     assert_eq!(given(3), [1, 2, 3].into());
     assert_eq!(given(1), [1].into());
+}
+
+#[test]
+fn unknown_voids_give_no_cached_verdict() {
+    let (_folder, path) = file();
+    let verdicts = Verdicts::open(&path, 1).unwrap();
+    verdicts.take("a", 0, valid, || Ok(verdict(1))).unwrap();
+    let unread = |_: &Verdict| Err(JudgeUnavailable { message: "the disk is gone".to_owned() });
+    assert!(verdicts.take("a", 0, unread, || panic!("measured again")).is_err());
+    assert_eq!(number(&verdicts.take("a", 0, valid, || panic!("it is lost")).unwrap()), 1);
 }
 
 /// A judge that measures in a tier.

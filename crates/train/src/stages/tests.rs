@@ -73,7 +73,7 @@ impl DeviceJudge for FakeJudge {
         Box::new(self.clone())
     }
 
-    fn voids(&self) -> Vec<VoidTurns> {
+    fn voids(&self) -> Result<Vec<VoidTurns>, JudgeError> {
         let told = self.false_ones > 0 && self.given.load(Ordering::SeqCst) >= self.false_ones;
         let voided = VoidTurns {
             replayer: "ab".to_owned(),
@@ -84,7 +84,7 @@ impl DeviceJudge for FakeJudge {
             candidate: String::new(),
             reason: "verified, then mismatch".to_owned(),
         };
-        told.then_some(voided).into_iter().collect()
+        Ok(told.then_some(voided).into_iter().collect())
     }
 
     fn finished(&self, _: &Task) {}
@@ -117,8 +117,8 @@ impl Judge for FakeJudge {
         Ok(self.verdict(candidate))
     }
 
-    fn is_void(&self, verdict: &Verdict) -> bool {
-        self.voids().iter().any(|voided| voided.covers(verdict))
+    fn is_void(&self, verdict: &Verdict) -> Result<bool, JudgeUnavailable> {
+        Ok(self.voids().unwrap().iter().any(|voided| voided.covers(verdict)))
     }
 
     fn inspect(&self, _: &Candidate, _: &Inspection) -> Result<Findings, JudgeUnavailable> {
