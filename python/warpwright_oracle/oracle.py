@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,32 +19,23 @@ from . import described, precision, ties
 from .arena import Arena, Memory
 from .calibration import BUFFERS, Calibrator
 from .channel import Channel, arguments, serve
-from .computes import Computes
 from .device_sampling import DeviceSampling, device_sampling
-from .distance import INFINITE, distance, pieces
 from .examiner import Examiner
+from .expected import expectation
 from .families import OWN, Other, Traits, change
-from .forms import Form, carried, varying
+from .forms import Form, carried
 from .graph import graph
+from .opening import properties
 from .process_reuse import ProcessReuse
 from .reference import Reference, bound, other_buffers, perturb
-from .repeats import SAME, Given, alike, must_repeat, same
+from .repeats import Given, same
 from .sampler import Sampler
-from .scales import by_scale
-from .sizes import Allocated, foresee, forward
-from .tensors import NAMES, Place, as_reals, flatten, is_real, outline, place, unflatten
+from .sizes import foresee, forward
+from .tensors import Place, flatten, place
 from .truth import Truth
 from .truths import truths
-from .unsaved import Another, another
+from .unsaved import another
 
-DRAWS, FURTHER_DRAWS = 3, 5
-"""Samples of inputs that are compared in full when a task is opened, and further ones of small
-tasks whose structure is compared."""
-DRAWN = 0x5EED_3000
-"""Offset added to a seed for these."""
-SMALL_ELEMENTS = 1 << 20
-LOOKS = 3
-"""Calls on a GPU of which the fastest is the time per call: other processes compute meanwhile."""
 SPARE_BYTES = 1 << 30
 """GPU memory that torch may keep unused between requests; other processes need it."""
 
@@ -159,7 +149,7 @@ class Oracle:
             with torch.no_grad():
                 if (buffers := other_buffers(self.models["init"], seed + 2)) is not None:
                     self.models[BUFFERS] = buffers
-            return self._look(seed, other)
+            return properties(self, seed, other)
 
     @contextlib.contextmanager
     def _sharing(self) -> Iterator[None]:
@@ -171,83 +161,10 @@ class Oracle:
             yield
             torch.cuda.synchronize()
 
-    def _look(self, seed: int, other: Another) -> dict[str, Any]:
-        """Runs the reference a few times and returns the properties for ``open``. Refuses a
-        reference that no candidate can be judged against."""
-        inputs = self.reference.inputs(seed)
-        carried(inputs, "get_inputs()")
-        self.form = Form(inputs)
-        ran = self.call("init", inputs, 1)
-        first = ran.outputs
-        carried(first, "forward()", returned=True)
-        given: list[torch.Tensor] = []
-        tree = flatten(first, given)
-        this = Given(tree, given + ran.after)
-        self.draws = must_repeat(this, lambda seed: self.given("init", inputs, seed))
-        self._must_be_saved(inputs, given, other)
-        taken: list[torch.Tensor] = []
-        input_tree = flatten(inputs, taken)
-        self.elements = sum(t.numel() for t in (*taken, *given))
-        self._must_be_alike(seed, (input_tree, taken), (tree, Form(first)))
-        self.seconds = min(self._time(inputs) for _ in range(LOOKS if self.cuda else 1))
-        with Allocated() as allocated, Computes() as computes:
-            forward(self.models["init"], inputs, 1)
-        self.minds = computes.minds
-        self.settle()
-        held: list[torch.Tensor] = []
-        init_tree = flatten(self.reference.init, held)
-        return {
-            "init": {"tree": init_tree, "tensors": [place(t, None) for t in held]},
-            "forward_seconds": self.seconds,
-            "allocated_bytes": allocated.bytes,
-            "peak_bytes": allocated.peak,
-            "inputs": {"tree": input_tree, "tensors": [place(t, None) for t in taken]},
-            "outputs": {"tree": tree, "tensors": [place(t, None) for t in given]},
-            "aliases_input": any(at is not None for at in ran.views),
-            "mutates_input": bool(self.changes),
-            "changed": [place(taken[i], None) for i in sorted(self.changes)],
-            "computes": computes.found,
-            "only_views": bool(ran.views)
-            and all(at is not None for at in ran.views)
-            and not self.changes,
-            "fixed_inputs": self.fixed,
-            "state": [place(t, None) for t in self.models["init"].state_dict().values()],
-            "versions": precision.fingerprint(),
-        }
-
-    def _must_be_saved(self, inputs: Any, given: list[torch.Tensor], other: Another) -> None:
-        """Refuses a reference whose results depend on random values outside its ``state_dict``."""
-        if other.spare is None:
-            return
-        outputs, _, _ = forward(self.reference.move(other.spare), inputs, 1)
-        found: list[torch.Tensor] = []
-        flatten(outputs, found)
-        as_many = len(found) == len(given)
-        if not as_many or not all(alike(a, b, SAME) for a, b in zip(given, found, strict=True)):
-            raise other.refusal()
-
     @property
     def fixed(self) -> bool:
         """Whether all samples of inputs are equal."""
         return all(self.same)
-
-    def _must_be_alike(self, seed: int, taken: Any, given: Any) -> None:
-        """Refuses a task whose samples differ in structure. Records which inputs are equal in all
-        samples."""
-        (input_tree, tensors), (tree, form) = taken, given
-        self.same = [True] * len(tensors)
-        further = FURTHER_DRAWS if self.elements <= SMALL_ELEMENTS else 0
-        for i in range(1, DRAWS + further):
-            inputs = self.drawn_inputs(seed + DRAWN + i)
-            drawn: list[torch.Tensor] = []
-            built_alike = flatten(inputs, drawn) == input_tree
-            pairs = zip(self.same, tensors, drawn, strict=True)
-            self.same = [is_so and built_alike and same(a, b) for is_so, a, b in pairs]
-            if i < DRAWS:
-                outputs, _ = self._forward("init", inputs, 1)
-                Form(outputs).must_be(form, "what forward returns")
-                if flatten(outputs, []) != tree:
-                    raise varying("forward returns a number or a text that depends on its inputs")
 
     def drawn_inputs(self, seed: int) -> Any:
         """The inputs of a seed. Their structure must match that of the first inputs."""
@@ -255,12 +172,6 @@ class Oracle:
         if self.form is not None:
             Form(inputs).must_be(self.form, "what get_inputs returns")
         return inputs
-
-    def _time(self, inputs: Any) -> float:
-        started = time.perf_counter()
-        self._forward("init", inputs, 1)
-        self.settle()
-        return time.perf_counter() - started
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         """Maps its memory, whose descriptor comes with the request. The size is known only after
@@ -288,11 +199,6 @@ class Oracle:
         places, _ = self._store(held, 0)
         self.settle()
         return {"tree": tree, "tensors": places}
-
-    def _forward(self, variant: str, inputs: Any, seed: int) -> tuple[Any, bool]:
-        """The reference's outputs, and whether the call changed its inputs."""
-        ran = self.call(variant, inputs, seed)
-        return ran.outputs, bool(ran.changed)
 
     def given(self, variant: str, inputs: Any, seed: int) -> Given:
         """The results of a call on copies of the inputs."""
@@ -448,7 +354,7 @@ class Oracle:
         the reference raises on inputs other than its own, ``void`` has the error, and there are
         no outputs or notes."""
         try:
-            return self._expected(request)
+            return expectation(self, request)
         except Exception as error:
             exhausted = isinstance(error, (torch.OutOfMemoryError, MemoryError))
             if request["family"] == OWN or exhausted:
@@ -459,121 +365,11 @@ class Oracle:
             empty |= {"notes": [], "doubt": self.truth.doubt}
             return {**empty, "void": f"{type(error).__name__}: {error}"[:400]}
 
-    def _expected(self, request: dict[str, Any]) -> dict[str, Any]:
-        family = request["family"]
-        held = self._hold(request["seed"], family)
-        input_tree, kept, offset = held.tree, held.places, held.end
-        # Read the inputs from the arena: large ones would not fit twice.
-        taken = [self.arena.view(at) for at in kept]
-        inputs = unflatten(input_tree, taken)
-        known = set(self.changes)
-        # Compute and store the truth first, so that its memory is free for the other call.
-        exact_tree, truths, end = self._stored_truth(request, inputs, offset)
-        ran = self.call(request["variant"], inputs, 1)
-        tensors, tree, count = ran.tensors + ran.after, ran.tree, len(ran.tensors)
-        changes = sorted(self.changes)
-        if self.changes != known:  # the truth lacks an input that changed for the first time
-            truths = []
-        if truths and (outline(exact_tree) != outline(tree) or len(truths) != len(tensors)):
-            if family != OWN:
-                raise RuntimeError("its float64 outputs are built differently")
-            self.truth.doubting(request["variant"], "its float64 outputs are built differently")
-            truths = []
-        if truths:
-            offset = end
-        else:
-            truths, exact_tree = [None] * len(tensors), None
-        notes, places = [], []
-        for i, (tensor, truth) in enumerate(zip(tensors, truths, strict=True)):
-            if truth is None:
-                (at,), offset = self._exactly(tensor, offset)
-            else:
-                at = truth
-            places.append(at)
-            note = self._note(tensor, self.arena.view(at))
-            if i >= count:
-                moved, note["count"] = _moved(tensor, taken[changes[i - count]])
-                note["spread"] = min(note["spread"], moved)
-            elif (view := ran.views[i]) is not None:
-                note["view_of"] = view
-                note["count"] *= view in self.changes
-            if note.pop("ambiguous"):
-                (note["own"],), offset = self.arena.store([as_reals(tensor).contiguous()], offset)
-            notes.append({**note, "truth": "same precision" if truth is None else "float64"})
-        self.settle()
-        return {
-            "inputs": {"tree": input_tree, "tensors": kept},
-            "outputs": {"tree": tree, "tensors": places[:count]},
-            "exact_tree": exact_tree,
-            "after": [
-                {"input": i, "truth": at} for i, at in zip(changes, places[count:], strict=True)
-            ],
-            "notes": notes,
-            "doubt": self.truth.doubt,
-            "void": "",
-        }
-
     def truths(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``truths.truths``."""
         return truths(self, request)
 
-    def _note(self, tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
-        """Properties of one output, or of an input that the reference changes. ``ambiguous``: the
-        same-precision reference's result counts as correct beside the truth. ``count``: how many
-        elements distinguish a correct answer from a wrong one."""
-        note: dict[str, Any] = {
-            "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
-            "shape": list(tensor.shape),
-            "strides": list(tensor.stride()),
-            "view_of": None,
-            "own": None,
-        }
-        if not is_real(tensor.dtype):
-            known = dict.fromkeys(("error", "beyond", "rms", "spread", "largest"), 0.0)
-            count = {"count": tensor.numel(), "finite": tensor.numel(), "apart": 0}
-            return {**note, **known, **count, "agrees": True, "ambiguous": True, "scales": []}
-        mine = as_reals(tensor)
-        mine = mine.float() if mine.element_size() == 1 else mine
-        far = distance(mine, exact)
-        scales = by_scale(mine, exact, far.rms)
-        apart = far.apart + sum(scale.pop("apart") for scale in scales)
-        return {
-            **note,
-            "error": far.near,
-            "beyond": far.beyond,
-            "rms": far.rms,
-            "spread": far.spread,
-            "largest": far.largest,
-            "agrees": far.agrees,
-            "count": far.count,
-            "finite": far.count,
-            "apart": far.apart,
-            "scales": scales,
-            "ambiguous": bool(apart) or not far.agrees,
-        }
-
-    def _stored_truth(
-        self, request: dict[str, Any], inputs: Any, offset: int
-    ) -> tuple[Any, list[Place | None], int]:
-        """Stores the float64 outputs, and the inputs that the reference changes. Returns their
-        tree, their places and the next offset."""
-        tree, exacts = self.truth.outputs(request, inputs, offset)
-        places: list[Place | None] = []
-        try:
-            for exact in exacts:
-                (at,), offset = self._exactly(exact, offset)
-                places.append(at)
-        except MemoryError:  # float64 needs more memory than the outputs
-            return None, [], offset
-        return tree, places, offset
-
-    def _exactly(self, tensor: torch.Tensor, offset: int) -> tuple[list[Place], int]:
-        """Stores an output in the arena: floating ones in float64, complex ones as pairs of
-        float64."""
-        exact = as_reals(tensor).double() if is_real(tensor.dtype) else tensor
-        return self.arena.store([exact.contiguous()], offset)
-
-    def _hold(self, seed: int, family: str) -> Held:
+    def hold(self, seed: int, family: str) -> Held:
         """The inputs of a sample at the start of the arena, which may hold them already."""
         held = self.held
         if held is None or (held.seed, held.family) != (seed, family):
@@ -601,17 +397,6 @@ def _spare_bytes(device: str) -> int:
         return 0
     reserved, allocated = known["reserved_bytes"], known["allocated_bytes"]
     return reserved["all"]["current"] - allocated["all"]["current"]
-
-
-def _moved(after: torch.Tensor, before: torch.Tensor) -> tuple[float, int]:
-    """Root mean square of the changes that a call made, over the changed elements (infinity if
-    there are none), and the number of these."""
-    squares, count = 0.0, 0
-    for late, early in pieces(as_reals(after), as_reals(before)):
-        moved = late.double() - early.double()
-        moved = moved[torch.isfinite(moved) & (moved != 0)]
-        squares, count = squares + moved.square().sum().item(), count + moved.numel()
-    return ((squares / count) ** 0.5 if count else INFINITE), count
 
 
 def main() -> None:
