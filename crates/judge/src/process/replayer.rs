@@ -140,6 +140,12 @@ impl Replayer {
         self.agreed = self.served;
     }
 
+    /// Counts a candidate that it did not get.
+    #[cfg(test)]
+    pub(crate) fn serve(&mut self) {
+        self.served += 1;
+    }
+
     /// Whether it has served nobody yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.served == 0

@@ -2,7 +2,8 @@
 //!
 //! A replayer serves one candidate after the other. One that faulted, hung or may have been changed is ended, and
 //! the spare takes its place at once; the next spare starts when the device is shared, beside no timed window
-//! (`device_arbiter.rs`). On the cpu device each candidate has a replayer of its own, with memory of its own.
+//! (`device_arbiter.rs`). A GPU may have no memory for two: then there is no spare, and candidates share the one, each
+//! in its turn. On the cpu device each candidate has a replayer of its own, with memory of its own.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,8 +20,8 @@ use crate::process::replayer::Replayer;
 /// Replayers of a GPU that wait: the one in use comes back to one spare.
 const KEPT: usize = 2;
 
-/// Candidates without a new spare after one could not be started, as where the GPU has no memory for it: each costs
-/// the host as much as one that starts.
+/// Candidates for which no replayer is started beside another after one could not be, as where the GPU has no memory
+/// for it: each costs the host as much as one that starts.
 const REST: u32 = 16;
 
 /// The replayers of one judge. Dropping the pool ends them.
@@ -52,7 +53,7 @@ struct State {
     /// Replayers that serve a candidate.
     working: usize,
     starting: usize,
-    /// Candidates for which no spare is started.
+    /// Candidates for which none is started beside another.
     rest: u32,
     closing: bool,
 }
@@ -67,8 +68,8 @@ impl ReplayerPool {
         Self { shared, threads: Mutex::default() }
     }
 
-    /// A replayer, which has mapped this memory: the same for all candidates. The caller holds nothing of the
-    /// device.
+    /// A replayer, which has mapped this memory: the same for all candidates. Waits for one that is in use if the
+    /// device has no room for another. The caller holds nothing of the device.
     pub(crate) fn take(&self, arena: &Arc<Arena>) -> Result<Replayer, JudgeError> {
         let mut state = self.shared.lock();
         loop {
@@ -82,15 +83,22 @@ impl ReplayerPool {
                 state = self.shared.lock();
                 continue;
             }
-            if state.starting == 0 {
-                break;
+            if state.starting > 0 || (state.rest > 0 && state.working > 0) {
+                state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            let started = self.shared.start(arena);
+            state = self.shared.lock();
+            match started {
+                Ok(replayer) => {
+                    state.working += 1;
+                    return Ok(replayer);
+                }
+                Err(_) if self.shared.kept > 0 && state.exist() => state.rest = REST,
+                Err(error) => return Err(error),
+            }
         }
-        drop(state);
-        let replayer = self.shared.start(arena)?;
-        self.shared.lock().working += 1;
-        Ok(replayer)
     }
 
     /// One that has served nobody: its context holds nothing of other candidates. The caller holds nothing of the
@@ -103,7 +111,15 @@ impl ReplayerPool {
         let spare = spare.map(|at| state.ready.remove(at).replayer);
         drop(state);
         let spare = spare.and_then(|mut spare| spare.is_fit().then_some(spare));
-        let fresh = spare.map_or_else(|| self.shared.start(arena), Ok)?;
+        let fresh = spare.map_or_else(|| self.shared.start(arena), Ok).or_else(|error| {
+            // Those that wait may have the memory that it needs.
+            let idle = std::mem::take(&mut self.shared.lock().ready);
+            if idle.is_empty() {
+                return Err(error);
+            }
+            drop(idle);
+            self.shared.start(arena)
+        })?;
         self.shared.lock().working += 1;
         Ok(fresh)
     }
@@ -124,12 +140,15 @@ impl ReplayerPool {
         drop(replayer);
         let mut state = self.shared.lock();
         state.working = state.working.saturating_sub(1);
+        drop(state);
+        self.shared.changed.notify_all();
     }
 
     /// Takes back one that has served a candidate, or learns that it has ended.
     pub(crate) fn give_back(&self, replayer: Option<Replayer>, arena: &Arc<Arena>) {
         let mut state = self.shared.lock();
         state.working = state.working.saturating_sub(1);
+        self.shared.changed.notify_all();
         if self.shared.kept == 0 {
             return;
         }
@@ -153,6 +172,13 @@ impl ReplayerPool {
             // Who needs one starts it.
             Err(_) => self.shared.started(None),
         }
+    }
+}
+
+impl State {
+    /// Whether there is a replayer, or will be one.
+    fn exist(&self) -> bool {
+        !self.ready.is_empty() || self.working > 0 || self.starting > 0
     }
 }
 
@@ -200,13 +226,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use super::*;
     use crate::device::arena::HostArena;
     use crate::process::host::{PlanTools, RecorderLibrary};
+    use crate::process::replayer;
     use crate::testing::shared_judge;
 
-    /// A pool whose replayers are this program.
-    fn pool(replayer: &str) -> ReplayerPool {
+    /// A pool whose replayers are this program. They see the folder.
+    fn pool(replayer: &str, cache: &Path) -> ReplayerPool {
         let judge = shared_judge();
         let ours = &judge.processes.host;
         let folder = judge.machine.config.cache.clone();
@@ -222,15 +252,66 @@ mod tests {
             cudnn: None,
             answers,
         });
-        let cache = folder.join("build");
-        fs_err::create_dir_all(&cache).unwrap();
-        ReplayerPool::new(Arc::new(host), Arc::clone(&judge.machine.arbiter), cache)
+        let arbiter = Arc::clone(&judge.machine.arbiter);
+        ReplayerPool::new(Arc::new(host), arbiter, cache.to_owned())
+    }
+
+    fn memory() -> Arc<Arena> {
+        Arc::new(Arena::Host(HostArena::create(4096).unwrap()))
+    }
+
+    /// A replayer of the cpu device that starts only while no other runs, as where a GPU has memory for one.
+    fn only_one(folder: &Path) -> String {
+        let path = |name| folder.join(name).display().to_string();
+        let (program, script, slot) = (path("replayer"), path("only-one"), path("slot"));
+        fs_err::copy(replayer::find().unwrap(), &program).unwrap();
+        fs_err::write(&slot, "").unwrap();
+        let text = format!(
+            "#!/bin/sh\nexec 9< {slot}\nflock --nonblock 9 || exit 3\nshift 2\n\
+             exec {program} --device cpu \"$@\"\n"
+        );
+        fs_err::write(&script, text).unwrap();
+        fs_err::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        script
+    }
+
+    #[test]
+    fn memory_for_one_replayer_serves_all_candidates() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        fs_err::set_permissions(folder.path(), open).unwrap();
+        let (pool, arena) = (pool(&only_one(folder.path()), folder.path()), memory());
+        let one = pool.take(&arena).unwrap();
+        let id = one.standing().id;
+        let Err(error) = pool.shared.start(&arena) else { panic!("control: two run") };
+        assert!(error.to_string().contains("exited with code 3"), "{error}");
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| pool.take(&arena));
+            while pool.shared.lock().rest == 0 {
+                std::thread::yield_now();
+            }
+            pool.give_back(Some(one), &arena);
+            let next = next.join().unwrap().unwrap();
+            assert_eq!(next.standing().id, id, "it waited for the one that was in use");
+            // One that faulted makes room for the next.
+            let after = scope.spawn(|| pool.take(&arena));
+            pool.end(Some(next));
+            let after = after.join().unwrap().unwrap();
+            assert_ne!(after.standing().id, id);
+            // A repeat needs one that is fresh.
+            let (id, mut used) = (after.standing().id, after);
+            used.serve();
+            pool.give_back(Some(used), &arena);
+            let fresh = pool.take_fresh(&arena).unwrap();
+            assert!(fresh.is_fresh() && fresh.standing().id != id);
+            pool.give_back(Some(fresh), &arena);
+        });
     }
 
     #[test]
     fn spare_that_cannot_start_blocks_nobody() {
-        let pool = pool("/bin/false");
-        let arena = Arc::new(Arena::Host(HostArena::create(4096).unwrap()));
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, arena) = (pool("/bin/false", folder.path()), memory());
         // A spare fails in the background; whoever takes one then starts it, and gets the error.
         for _ in 0..2 {
             pool.give_back(None, &arena);
