@@ -1,5 +1,6 @@
 //! Every address of an operation, for those who count, check or renumber blocks.
 
+use crate::library_call::LibraryCall;
 use crate::plan::{Address, Memory, Op};
 
 impl Op {
@@ -39,18 +40,9 @@ impl Op {
                 relocations.map(|relocation| &mut relocation.to).try_for_each(change)
             }
             Self::Gemm(gemm) => gemm.operands.iter_mut().try_for_each(change),
-            Self::Gemv(gemv) => {
-                **gemv = gemv.try_map(&mut |address| changed(address, change))?;
-                Ok(())
-            }
-            Self::Matmul(matmul) => {
-                **matmul = matmul.try_map(&mut |address| changed(address, change))?;
-                Ok(())
-            }
-            Self::Convolution(convolution) => {
-                **convolution = convolution.try_map(&mut |address| changed(address, change))?;
-                Ok(())
-            }
+            Self::Gemv(gemv) => change_all(&mut **gemv, change),
+            Self::Matmul(matmul) => change_all(&mut **matmul, change),
+            Self::Convolution(convolution) => change_all(&mut **convolution, change),
         }
     }
 
@@ -78,11 +70,14 @@ impl Op {
     }
 }
 
-/// The address that `change` makes of this one.
-fn changed<E>(
-    address: &Address,
+/// Calls `change` with each address of a library call.
+fn change_all<C: LibraryCall<Address, With<Address> = C>, E>(
+    call: &mut C,
     change: &mut impl FnMut(&mut Address) -> Result<(), E>,
-) -> Result<Address, E> {
-    let mut address = *address;
-    change(&mut address).map(|()| address)
+) -> Result<(), E> {
+    *call = call.try_map(&mut |address| {
+        let mut address = *address;
+        change(&mut address).map(|()| address)
+    })?;
+    Ok(())
 }

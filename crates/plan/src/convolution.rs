@@ -1,9 +1,8 @@
 //! A convolution of cuDNN, generic over what an address is: of a recorder's process, or of a plan's block.
 
-use std::convert::Infallible;
-
 use serde::{Deserialize, Serialize};
 
+use crate::library_call::LibraryCall;
 use crate::plan::{Address, GemmScalar};
 
 /// A tensor, as cuDNN describes it.
@@ -92,22 +91,17 @@ impl<A> DnnTensor<A> {
     }
 }
 
-impl<A> Convolution<A> {
-    /// Its addresses, in the order of [`Convolution::try_map`].
-    pub fn places(&self) -> Vec<&A> {
-        let mut found = Vec::new();
-        let Ok(_) = self.try_map::<(), Infallible>(&mut |at| {
-            found.push(at);
-            Ok(())
-        });
-        found
-    }
+impl<A> LibraryCall<A> for Convolution<A> {
+    type With<B> = Convolution<B>;
 
     /// The same convolution with other addresses: of source, filter, result, bias and residual, in this order.
-    pub fn try_map<'a, B, E>(
+    fn try_map<'a, B, E>(
         &'a self,
         place: &mut impl FnMut(&'a A) -> Result<B, E>,
-    ) -> Result<Convolution<B>, E> {
+    ) -> Result<Convolution<B>, E>
+    where
+        A: 'a,
+    {
         let source = self.source.try_map(place)?;
         let DnnFilter { at, dtype, format, dims } = &self.filter;
         let at = place(at)?;

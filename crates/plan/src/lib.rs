@@ -12,6 +12,7 @@
 mod addresses;
 mod convolution;
 pub mod image;
+mod library_call;
 pub mod limits;
 mod matmul;
 mod merge;
@@ -21,6 +22,7 @@ mod recording;
 mod validate;
 
 pub use convolution::{Convolution, DnnEpilogue, DnnFilter, DnnTensor};
+pub use library_call::LibraryCall;
 pub use matmul::{LtMatrix, Matmul};
 pub use merge::{Code, Content, Merged, NotRecordable, Place, Sources, merge};
 pub use plan::{

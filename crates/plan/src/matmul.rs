@@ -1,9 +1,8 @@
 //! `cublasLtMatmul`, generic over what an address is, as [`crate::Convolution`].
 
-use std::convert::Infallible;
-
 use serde::{Deserialize, Serialize};
 
+use crate::library_call::LibraryCall;
 use crate::plan::{Address, GemmScalar};
 
 /// A matrix, or several of a size, as cuBLASLt describes them.
@@ -63,22 +62,17 @@ impl<A> LtMatrix<A> {
     }
 }
 
-impl<A> Matmul<A> {
-    /// Its addresses, in the order of [`Matmul::try_map`].
-    pub fn places(&self) -> Vec<&A> {
-        let mut found = Vec::new();
-        let Ok(_) = self.try_map::<(), Infallible>(&mut |at| {
-            found.push(at);
-            Ok(())
-        });
-        found
-    }
+impl<A> LibraryCall<A> for Matmul<A> {
+    type With<B> = Matmul<B>;
 
     /// The same product with other addresses: of the four matrices, and of the bias.
-    pub fn try_map<'a, B, E>(
+    fn try_map<'a, B, E>(
         &'a self,
         place: &mut impl FnMut(&'a A) -> Result<B, E>,
-    ) -> Result<Matmul<B>, E> {
+    ) -> Result<Matmul<B>, E>
+    where
+        A: 'a,
+    {
         let [a, b, c, d] = &self.matrices;
         Ok(Matmul {
             transpose: self.transpose,

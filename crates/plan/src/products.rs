@@ -1,9 +1,8 @@
 //! A product of a matrix and a vector, generic over what an address is, as [`crate::Convolution`].
 
-use std::convert::Infallible;
-
 use serde::{Deserialize, Serialize};
 
+use crate::library_call::LibraryCall;
 use crate::plan::{Address, GemmScalar};
 
 /// `cublasSgemvStridedBatched` or `cublasDgemvStridedBatched`, of which `cublasSgemv` and `cublasDgemv` are a case.
@@ -33,22 +32,17 @@ pub struct Gemv<A = Address> {
     pub math: u32,
 }
 
-impl<A> Gemv<A> {
-    /// Its addresses.
-    pub fn places(&self) -> Vec<&A> {
-        let mut found = Vec::new();
-        let Ok(_) = self.try_map::<(), Infallible>(&mut |at| {
-            found.push(at);
-            Ok(())
-        });
-        found
-    }
+impl<A> LibraryCall<A> for Gemv<A> {
+    type With<B> = Gemv<B>;
 
     /// The same product with other addresses.
-    pub fn try_map<'a, B, E>(
+    fn try_map<'a, B, E>(
         &'a self,
         place: &mut impl FnMut(&'a A) -> Result<B, E>,
-    ) -> Result<Gemv<B>, E> {
+    ) -> Result<Gemv<B>, E>
+    where
+        A: 'a,
+    {
         let [matrix, vector, result] = &self.operands;
         Ok(Gemv {
             transpose: self.transpose,

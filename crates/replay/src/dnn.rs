@@ -13,7 +13,7 @@ use std::path::Path;
 use functions::Functions;
 pub(crate) use made::Shape;
 use made::{Choice, Made, Maker, Owned, WORKSPACE_BYTES, check, is_refusal};
-use warpwright_plan::{Convolution, LaunchPlan, Op};
+use warpwright_plan::{Convolution, LaunchPlan, LibraryCall, Op};
 
 use crate::context::Context;
 use crate::driver::{Address, Handle};
@@ -172,7 +172,7 @@ impl Dnn {
         Ok(())
     }
 
-    /// Queues the convolution of this number in its stream. The places are those of [`Convolution::try_map`].
+    /// Queues the convolution of this number in its stream. The places are those of [`LibraryCall::try_map`].
     pub(crate) fn convolve(
         &self,
         stream: usize,

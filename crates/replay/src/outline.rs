@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use warpwright_plan::{
-    Argument, Convolution, Copy2d, Fill, Launch, LaunchPlan, Matmul, Memory, Op, Relocation, Upload,
+    Argument, Convolution, Copy2d, Fill, Launch, LaunchPlan, LibraryCall, Matmul, Memory, Op,
+    Relocation, Upload,
 };
 
 use crate::blas::{Product, VectorProduct, lt};
@@ -125,14 +126,14 @@ pub(crate) enum Action {
         product: VectorProduct,
     },
     Matmul {
-        /// In the order of [`warpwright_plan::Matmul::try_map`].
+        /// In the order of [`LibraryCall::try_map`].
         word: usize,
         places: usize,
         /// Its number among [`lt::shapes`].
         index: usize,
     },
     Convolution {
-        /// In the order of [`warpwright_plan::Convolution::try_map`].
+        /// In the order of [`LibraryCall::try_map`].
         word: usize,
         places: usize,
         /// Its number among [`dnn::shapes`].

@@ -8,6 +8,7 @@ use super::memory::Blocks;
 use super::modules::Modules;
 use super::refusal::{NotRecordable, Place, plain};
 use super::words::Words;
+use crate::library_call::LibraryCall;
 use crate::limits::{MAX_ARGUMENT_BYTES, MAX_EDGES, MAX_ENTRIES, MAX_NAME, MAX_NODES, MAX_STREAMS};
 use crate::plan::{
     Address, Argument, Copy2d, Fill, Gemm, Launch, Memory, Node, Op, TensorMap, Upload,
@@ -146,20 +147,13 @@ impl Resolver<'_> {
                 Op::Gemm(Box::new(self.gemm(one, [operands, others], place)?))
             }
             (R::Gemv(one), R::Gemv(other)) => {
-                let mut others = other.places().into_iter().copied();
-                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
-                Op::Gemv(Box::new(one.try_map(&mut pair)?))
+                Op::Gemv(Box::new(self.library_call(&**one, &**other, place)?))
             }
             (R::Matmul(one), R::Matmul(other)) => {
-                let mut others = other.places().into_iter().copied();
-                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
-                Op::Matmul(Box::new(one.try_map(&mut pair)?))
+                Op::Matmul(Box::new(self.library_call(&**one, &**other, place)?))
             }
             (R::Convolution(one), R::Convolution(other)) => {
-                let mut others = other.places().into_iter().copied();
-                // They are equal but for their addresses, of which they have as many.
-                let mut pair = |at: &u64| self.address([*at, others.next().unwrap_or(0)], place);
-                Op::Convolution(Box::new(one.try_map(&mut pair)?))
+                Op::Convolution(Box::new(self.library_call(&**one, &**other, place)?))
             }
             _ => return Err(NotRecordable::differs(format!("the kind of {place}"))),
         })
@@ -347,6 +341,17 @@ impl Resolver<'_> {
         }
     }
 
+    /// A library call of both recordings, which are equal but for their addresses: they have as many.
+    fn library_call<C: LibraryCall<u64>>(
+        &self,
+        one: &C,
+        other: &C,
+        place: Place,
+    ) -> Result<C::With<Address>, NotRecordable> {
+        let mut others = other.places().into_iter().copied();
+        one.try_map(&mut |at| self.address([*at, others.next().unwrap_or(0)], place))
+    }
+
     fn address(&self, addresses: [u64; 2], place: Place) -> Result<Address, NotRecordable> {
         self.blocks.resolve(addresses).ok_or(NotRecordable::ForeignMemory { place })
     }
@@ -405,17 +410,17 @@ fn scalars(op: &RecordedOp) -> RecordedOp {
             bytes.clear();
         }
         RecordedOp::Gemm { operands, .. } => *operands = [0; 3],
-        RecordedOp::Gemv(gemv) => gemv.operands = [0; 3],
-        RecordedOp::Matmul(matmul) => {
-            let Ok(blank) = matmul.try_map::<u64, Infallible>(&mut |_| Ok(0));
-            **matmul = blank;
-        }
-        RecordedOp::Convolution(convolution) => {
-            let Ok(blank) = convolution.try_map::<u64, Infallible>(&mut |_| Ok(0));
-            **convolution = blank;
-        }
+        RecordedOp::Gemv(gemv) => **gemv = blank_call(&**gemv),
+        RecordedOp::Matmul(matmul) => **matmul = blank_call(&**matmul),
+        RecordedOp::Convolution(convolution) => **convolution = blank_call(&**convolution),
     }
     op
+}
+
+/// A library call without its addresses.
+fn blank_call<C: LibraryCall<u64, With<u64> = C>>(call: &C) -> C {
+    let Ok(blank) = call.try_map::<u64, Infallible>(&mut |_| Ok(0));
+    blank
 }
 
 fn marked(bytes: &[u8]) -> bool {

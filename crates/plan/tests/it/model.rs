@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 use warpwright_plan::limits::MAX_ZERO_BYTES;
 use warpwright_plan::{
-    Address, Block, Code, Constant, Content, Fill, Launch, LaunchPlan, Memory, Merged, Node,
-    NotRecordable, Op, Output, Outputs, PLAN_VERSION, Phase, Producer, RECORDING_VERSION,
+    Address, Block, Code, Constant, Content, Fill, Launch, LaunchPlan, LibraryCall, Memory, Merged,
+    Node, NotRecordable, Op, Output, Outputs, PLAN_VERSION, Phase, Producer, RECORDING_VERSION,
     RecordedBlock, RecordedKernel, RecordedModule, RecordedNode, RecordedOutput, RecordedOutputs,
     RecordedTensorMap, RecordedWeight, Recording, Role, Sources, TensorMap, merge,
 };

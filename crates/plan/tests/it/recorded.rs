@@ -1,6 +1,8 @@
 //! Pieces of recordings.
 
-use warpwright_plan::{Address, Memory, Op, RecordedMemory, RecordedOp, RecordedTensorMap};
+use warpwright_plan::{
+    Address, LibraryCall, Memory, Op, RecordedMemory, RecordedOp, RecordedTensorMap,
+};
 
 /// An operation as a recorder writes it.
 pub(crate) fn recorded_op(op: &Op, at: &dyn Fn(Address) -> u64, first_map: u32) -> RecordedOp {

@@ -5,7 +5,7 @@ use std::ffi::{c_float, c_int, c_void};
 use std::path::Path;
 
 use libloading::Library;
-use warpwright_plan::{LaunchPlan, LtMatrix, Matmul, Op};
+use warpwright_plan::{LaunchPlan, LibraryCall, LtMatrix, Matmul, Op};
 
 use super::{bits, check, pointer};
 use crate::driver::{Address, Handle};
@@ -217,7 +217,7 @@ impl Lt {
         Ok(layout)
     }
 
-    /// Queues the product of this number. The places are those of [`Matmul::try_map`].
+    /// Queues the product of this number. The places are those of [`LibraryCall::try_map`].
     pub(super) fn multiply(
         &self,
         lane: &Lane,

@@ -4,7 +4,7 @@
 mod on_host;
 
 use warpwright_build::{Outcome, Request, Target};
-use warpwright_plan::{Code, LaunchPlan, Module, Op, Role};
+use warpwright_plan::{Code, LaunchPlan, LibraryCall, Module, Op, Role};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::verdict::Profile;
 use warpwright_task::Mode;
