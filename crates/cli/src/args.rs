@@ -159,10 +159,10 @@ impl Command {
     /// Whether the command prints one JSON object on stdout.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
-            Self::Optimize(args) => args.common.json,
-            Self::Eval(args) => args.common.json,
-            Self::Judge(args) => args.common.json,
-            Self::Replay(args) => args.json,
+            Self::Optimize(args) => args.common.host.json,
+            Self::Eval(args) => args.common.host.json,
+            Self::Judge(args) => args.common.host.json,
+            Self::Replay(args) => args.host.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,
             Self::Analyze(args) => args.json,
@@ -171,12 +171,12 @@ impl Command {
                 trajectory::TrajectoryAction::Export(args) => args.json,
             },
             Self::Doctor(args) => args.json,
-            Self::Synth(args) => args.common.json,
+            Self::Synth(args) => args.common.host.json,
             Self::Task(args) => args.wants_json(),
-            Self::Train(args) => args.common.json,
-            Self::Experiment(args) => args.common.json,
-            Self::Serve(args) => args.common.json,
-            Self::Worker(args) => args.common.json,
+            Self::Train(args) => args.common.host.json,
+            Self::Experiment(args) => args.common.host.json,
+            Self::Serve(args) => args.common.host.json,
+            Self::Worker(args) => args.common.host.json,
             Self::Bench(args) => args.wants_json(),
             Self::Watch(_) | Self::Completions(_) | Self::Man(_) => false,
         }
@@ -370,12 +370,6 @@ pub(crate) struct Common {
     /// `task lint --sample` the selection of tasks.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Baselines to time.
-    #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
-    pub(crate) baselines: BaselinesArg,
-    /// Minimum isolation; with less, the command exits with 5.
-    #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
-    pub(crate) require_isolation: IsolationArg,
     /// Tier in which candidates are judged; by default `any`, and `device` where verdicts train on GPUs.
     ///
     /// The default of `train`, `experiment`, `serve` and `worker` is `device` on GPUs and `any` on the cpu
@@ -387,6 +381,20 @@ pub(crate) struct Common {
     /// A task that needs more is refused as too large. On a GPU, contexts of processes are not counted.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<Bytes>,
+    /// Options of this machine.
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+/// Options of every judge on this machine.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HostArgs {
+    /// Baselines to time.
+    #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
+    pub(crate) baselines: BaselinesArg,
+    /// Minimum isolation; with less, the command exits with 5.
+    #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
+    pub(crate) require_isolation: IsolationArg,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

@@ -42,8 +42,8 @@ pub(crate) fn settings(
         devices: Vec::new(),
         profile,
         seed: common.seed,
-        all_baselines: common.baselines == BaselinesArg::All,
-        require_full_isolation: common.require_isolation == IsolationArg::Full,
+        all_baselines: common.host.baselines == BaselinesArg::All,
+        require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         require_tier: common.require_tier.and_then(TierArg::required),
         memory_limit: common.memory_limit.map(|limit| limit.0),
         include_degenerate: false,
@@ -88,7 +88,7 @@ fn with_caller<T>(
 ) -> Result<T, Failure> {
     let observer = Shown(Mutex::new(None));
     let caller = Caller {
-        files: &judging::files(common),
+        files: &judging::files(&common.host),
         command: command(),
         stop: interrupt::watch(printer)?,
         notice: printer.notice(),

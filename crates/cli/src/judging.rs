@@ -1,12 +1,12 @@
 //! Opens the judges that the options of a command select.
 
-use warpwright_judge::{BaselineSet, Degenerate};
+use warpwright_judge::Degenerate;
 use warpwright_record::verdict::Profile;
 use warpwright_rollout::device_choice::DeviceChoice;
 use warpwright_rollout::folders;
 use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
 
-use crate::args::{BaselinesArg, Common, IsolationArg, TierArg};
+use crate::args::{Common, HostArgs, IsolationArg, TierArg};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -15,11 +15,8 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
     JudgeOptions {
         profile,
         seed: common.seed,
-        baselines: match common.baselines {
-            BaselinesArg::Default => BaselineSet::Usual,
-            BaselinesArg::All => BaselineSet::All,
-        },
-        require_full_isolation: common.require_isolation == IsolationArg::Full,
+        baselines: common.host.baselines.set(),
+        require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Refused,
         tier: common.require_tier.and_then(TierArg::required).into(),
         share_baselines: true,
@@ -39,9 +36,9 @@ pub(crate) fn training_options(common: &Common, profile: Profile) -> JudgeOption
 }
 
 /// The files of this machine that judging uses.
-pub(crate) fn files(common: &Common) -> HostFiles {
-    let cache = folders::cache(common.cache.as_deref());
-    HostFiles { python: common.python.clone(), cache }
+pub(crate) fn files(host: &HostArgs) -> HostFiles {
+    let cache = folders::cache(host.cache.as_deref());
+    HostFiles { python: host.python.clone(), cache }
 }
 
 /// Opens one device.
@@ -51,7 +48,7 @@ pub(crate) fn open(
     options: JudgeOptions,
     printer: Printer,
 ) -> Result<JudgeHost, Failure> {
-    Ok(JudgeHost::open(&files(common), device, options, &printer.notice())?)
+    Ok(JudgeHost::open(&files(&common.host), device, options, &printer.notice())?)
 }
 
 /// Opens the devices that the command names.
@@ -60,7 +57,7 @@ pub(crate) fn open_all(
     options: JudgeOptions,
     printer: Printer,
 ) -> Result<Vec<JudgeHost>, Failure> {
-    Ok(JudgeHost::open_all(&files(common), &common.device, options, &printer.notice())?)
+    Ok(JudgeHost::open_all(&files(&common.host), &common.device, options, &printer.notice())?)
 }
 
 #[cfg(test)]

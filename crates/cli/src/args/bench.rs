@@ -24,9 +24,9 @@ pub(crate) struct BenchArgs {
 impl BenchArgs {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.what {
-            BenchWhat::Judge(args) => args.common.json,
-            BenchWhat::Record(args) => args.common.json,
-            BenchWhat::Serve(args) => args.common.json,
+            BenchWhat::Judge(args) => args.common.host.json,
+            BenchWhat::Record(args) => args.common.host.json,
+            BenchWhat::Serve(args) => args.common.host.json,
         }
     }
 }

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use warpwright_rollout::device_choice::DeviceChoice;
-use warpwright_rollout::environment;
 
-use super::{BaselinesArg, IsolationArg};
+use super::HostArgs;
 
 /// `replay`.
 #[derive(Args, Debug)]
@@ -31,19 +30,7 @@ pub(crate) struct ReplayArgs {
     /// Device to replay on: `auto` or `cuda:N`; it must be of the kind that the kernels were compiled for.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = DeviceChoice::from_str)]
     pub(crate) device: DeviceChoice,
-    /// Baselines to time.
-    #[arg(long, value_enum, default_value_t = BaselinesArg::Default)]
-    pub(crate) baselines: BaselinesArg,
-    /// Minimum isolation; with less, the command exits with 5.
-    #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
-    pub(crate) require_isolation: IsolationArg,
-    /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
-    #[arg(long, value_name = "PATH", env = environment::PYTHON)]
-    pub(crate) python: Option<PathBuf>,
-    /// Cache folder for compiled artifacts; by default `~/.cache/warpwright`.
-    #[arg(long, value_name = "DIR", env = environment::CACHE)]
-    pub(crate) cache: Option<PathBuf>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Options of every judge on this machine.
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
 }

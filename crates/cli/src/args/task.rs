@@ -55,7 +55,7 @@ pub(crate) enum TaskAction {
 impl TaskArgs {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.action {
-            TaskAction::Lint(args) => args.common.json,
+            TaskAction::Lint(args) => args.common.host.json,
             TaskAction::Show(args) => args.json,
             TaskAction::Stats(args) => args.json,
             TaskAction::Compose(args) => args.json,

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use warpwright_judge::BaselineSet;
 use warpwright_record::verdict::{Profile, Stage, Tier};
 
 /// Precision and comparison rules, by name.
@@ -57,6 +58,16 @@ pub(crate) enum BaselinesArg {
     Default,
     /// Also `torch.compile` with mode `max-autotune` on a GPU, which may compile for minutes.
     All,
+}
+
+impl BaselinesArg {
+    /// The baselines of a judge.
+    pub(crate) fn set(self) -> BaselineSet {
+        match self {
+            Self::Default => BaselineSet::Usual,
+            Self::All => BaselineSet::All,
+        }
+    }
 }
 
 /// Minimum isolation.

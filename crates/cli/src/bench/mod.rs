@@ -29,7 +29,7 @@ use warpwright_record::verdict::{Profile, Stage, Verdict};
 use warpwright_rollout::judge_host::{JudgeHost, JudgeOptions};
 use warpwright_task::Task;
 
-use crate::args::{BaselinesArg, Common, IsolationArg};
+use crate::args::{BaselinesArg, Common, HostArgs, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -190,7 +190,7 @@ fn sessions(host: &JudgeHost) -> usize {
 
 /// A new, empty cache folder.
 fn own_cache(common: &Common) -> Result<tempfile::TempDir, Failure> {
-    let folders = warpwright_rollout::folders::cache(common.cache.as_deref());
+    let folders = warpwright_rollout::folders::cache(common.host.cache.as_deref());
     let failed = |error: std::io::Error| {
         let hint = "name a writable folder with `--cache`".to_owned();
         Failure::infrastructure(
@@ -206,13 +206,14 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
     Common {
         device: common.device.clone(),
         seed: common.seed,
-        baselines: BaselinesArg::Default,
-        require_isolation: IsolationArg::Any,
         require_tier: common.require_tier,
         memory_limit: common.memory_limit,
-        python: common.python.clone(),
-        cache: Some(cache.to_owned()),
-        json: common.json,
+        host: HostArgs {
+            baselines: BaselinesArg::Default,
+            require_isolation: IsolationArg::Any,
+            cache: Some(cache.to_owned()),
+            ..common.host.clone()
+        },
     }
 }
 

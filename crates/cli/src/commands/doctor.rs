@@ -12,7 +12,7 @@ use warpwright_record::verdict::Profile;
 use warpwright_rollout::judge_host::JudgeOptions;
 use warpwright_rollout::{folders, gpu, python};
 
-use crate::args::{BaselinesArg, Common, Doctor, IsolationArg};
+use crate::args::{BaselinesArg, Common, Doctor, HostArgs, IsolationArg};
 use crate::contract::VERSION;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
@@ -90,13 +90,15 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
     let common = Common {
         device: vec![args.device],
         seed: 0,
-        baselines: BaselinesArg::Default,
-        require_isolation: IsolationArg::Any,
         require_tier: Some(args.require_tier),
         memory_limit: None,
-        python: args.python.clone(),
-        cache: args.cache.clone(),
-        json: args.json,
+        host: HostArgs {
+            baselines: BaselinesArg::Default,
+            require_isolation: IsolationArg::Any,
+            python: args.python.clone(),
+            cache: args.cache.clone(),
+            json: args.json,
+        },
     };
     // The kernels copy their input.
     let wanted = judging::options(&common, Profile::Strict).of_any_task();

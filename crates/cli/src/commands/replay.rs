@@ -5,22 +5,20 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde_json::Value;
-use warpwright_judge::{
-    BaselineSet, Degenerate, JudgeError, StoredPlan, read_plan_file, stored_plan_file,
-};
+use warpwright_judge::{Degenerate, JudgeError, StoredPlan, read_plan_file, stored_plan_file};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::event::EpisodeId;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Tier, VERDICT_VERSION, Verdict};
 use warpwright_rollout::error::RolloutError;
-use warpwright_rollout::folders;
-use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
+use warpwright_rollout::judge_host::{JudgeHost, JudgeOptions, RequiredTier};
 
+use crate::args::IsolationArg;
 use crate::args::replay::ReplayArgs;
-use crate::args::{BaselinesArg, IsolationArg};
 use crate::exit;
 use crate::failure::{Failure, chain};
+use crate::judging;
 use crate::printer::Printer;
 use crate::replayed::Replayed;
 
@@ -32,8 +30,8 @@ const JUDGE_AGAIN: &str =
 pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
     let before = verdict(args)?;
     let hash = plan_of(&before)?;
-    let cache = folders::cache(args.cache.as_deref());
-    let path = find(args, hash, &cache)?;
+    let files = judging::files(&args.host);
+    let path = find(args, hash, &files.cache)?;
     let file = read_plan_file(&path).map_err(|e| unread(&path, &e))?;
     let stored = StoredPlan::read(&file, hash).map_err(|error| {
         let message = format!("failed to use the launch plan {}: {error}", path.display());
@@ -54,11 +52,8 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
     let options = JudgeOptions {
         profile: stored.profile(),
         seed: stored.seed(),
-        baselines: match args.baselines {
-            BaselinesArg::Default => BaselineSet::Usual,
-            BaselinesArg::All => BaselineSet::All,
-        },
-        require_full_isolation: args.require_isolation == IsolationArg::Full,
+        baselines: args.host.baselines.set(),
+        require_full_isolation: args.host.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Judged,
         // Where there is no device tier, opening fails with the reason.
         tier: RequiredTier::Always(Tier::Device),
@@ -66,7 +61,6 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         memory_limit: None,
         window_ms: None,
     };
-    let files = HostFiles { python: args.python.clone(), cache };
     let host = JudgeHost::open(&files, args.device, options, &printer.notice());
     let host = host.map_err(|error| match error {
         // There is no other tier to ask for.

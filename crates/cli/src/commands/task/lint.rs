@@ -98,7 +98,7 @@ impl Row {
 }
 
 pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {
-    let cache = folders::cache(args.common.cache.as_deref());
+    let cache = folders::cache(args.common.host.cache.as_deref());
     let paths = args.tasks.iter().map(|path| shipped::found(path, &cache));
     let mut tasks =
         tasks::read_suite(&paths.collect::<Result<Vec<_>, _>>()?, &|text| printer.say(text))?;
