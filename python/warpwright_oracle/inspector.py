@@ -23,7 +23,7 @@ del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .channel import Refusal, describe  # noqa: E402
-from .reference import load_module, prepare  # noqa: E402
+from .reference import in_mode, load_module, placed, prepare  # noqa: E402
 from .tensors import DTYPES, Place, unflatten  # noqa: E402
 
 WARM_CALLS = 2
@@ -70,14 +70,14 @@ class Inspector:
             raise Refusal("no_model_new", "model_new.py defines no class ModelNew")
         init = self.values(given["init"])
         model = module.ModelNew(**init) if isinstance(init, dict) else module.ModelNew(*init)
-        model = model.to(self.device)
+        model = placed(model, self.device, given["mode"])
         state = [self.view(at) for at in given["state"]["tensors"]]
         try:
             named = dict(zip(given["state"]["names"], state, strict=True))
             model.load_state_dict(named, strict=True)
         except RuntimeError as error:
             raise Refusal("state_dict", str(error)) from error
-        model = model.train() if given["mode"] == "train" else model.eval()
+        model = in_mode(model, given["mode"])
         prepare(model)
         self.wait()
         self.model = model

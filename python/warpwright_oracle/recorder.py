@@ -23,7 +23,7 @@ from . import extension, harvest, hostdevice, precision  # noqa: E402
 from .arena import Memory  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .host_recording import HostMode, HostRuntime  # noqa: E402
-from .reference import load_module, prepare  # noqa: E402
+from .reference import in_mode, load_module, placed, prepare  # noqa: E402
 from .shadow import DeviceMode  # noqa: E402
 from .stub_runtime import StubRuntime  # noqa: E402
 from .tensors import DTYPES, NAMES, Place, flatten, unflatten  # noqa: E402
@@ -68,8 +68,8 @@ class Recorder:
             make = self._load(request)
             init, given = self._init(request["init"])
             model = make(**init) if isinstance(init, dict) else make(*init)
-            weights = self._weigh(model.to(self.device), request)
-            model = model.train() if request["mode"] == "train" else model.eval()
+            weights = self._weigh(placed(model, self.device, request["mode"]), request)
+            model = in_mode(model, request["mode"])
         with self._phase("prepare"):
             started = time.perf_counter()
             prepare(model)

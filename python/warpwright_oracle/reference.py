@@ -21,6 +21,10 @@ from .channel import Refusal
 
 MOST_BUFFERS = 256 << 20
 """Largest size in bytes of buffers that are copied: memory planning does not include the copy."""
+CASTS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The dtypes that a task may be cast to, by the names of the command line."""
+WIDE = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+"""The dtypes that are cast. Formats of 8 bits and complex numbers stay."""
 _loaded: list[tuple[str, Path]] = []
 """Names and folders of this process's loaded modules."""
 
@@ -54,6 +58,21 @@ def prepare(model: torch.nn.Module) -> None:
             return
     with torch.no_grad():
         model.prepare()
+
+
+def placed(model: torch.nn.Module, device: torch.device | str, mode: str) -> torch.nn.Module:
+    """A candidate's new model on the device. ``mode`` may name a dtype, as in ``eval:bf16``. Then
+    its floating parameters and buffers are cast, as the reference's source casts those of the
+    reference; before they are moved, because a cast on the device is a launch."""
+    dtype = CASTS.get(mode.partition(":")[2])
+    if dtype is not None:
+        model = model._apply(lambda t: t.to(dtype) if t.dtype in WIDE else t)
+    return model.to(device)
+
+
+def in_mode(model: torch.nn.Module, mode: str) -> torch.nn.Module:
+    """``model`` in training or evaluation mode."""
+    return model.train() if mode.partition(":")[0] == "train" else model.eval()
 
 
 def unload() -> None:

@@ -23,7 +23,7 @@ from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .arena import Arena, initialise  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
-from .reference import load_module, prepare  # noqa: E402
+from .reference import in_mode, load_module, placed, prepare  # noqa: E402
 from .tensors import unflatten  # noqa: E402
 
 QUEUES = "2"
@@ -93,13 +93,13 @@ class Runner(Player):
         assert self.arena is not None
         make = self.module.ModelNew
         model = make(**self.init) if isinstance(self.init, dict) else make(*self.init)
-        model = model.to(self.device)
+        model = placed(model, self.device, self.mode)
         views = [self.arena.view(at) for at in request["tensors"]]
         try:
             model.load_state_dict(dict(zip(request["names"], views, strict=True)), strict=True)
         except RuntimeError as error:
             raise Refusal("state_dict", str(error)) from error
-        model = model.train() if self.mode == "train" else model.eval()
+        model = in_mode(model, self.mode)
         if self.cuda:  # the judge will overwrite the source of these weights
             torch.cuda.synchronize()
         started = time.perf_counter()

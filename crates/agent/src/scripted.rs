@@ -64,6 +64,7 @@ impl Judge for ScriptedJudge {
             candidate: candidate.hash().to_owned(),
             device: "cpu".to_owned(),
             profile: Profile::Strict,
+            dtype: None,
             stage,
             verified,
             failure: None,

@@ -7,6 +7,7 @@ pub(crate) mod compose;
 pub(crate) mod experiment;
 #[cfg(test)]
 mod reference;
+pub(crate) mod rejudge;
 pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod serve;
@@ -28,7 +29,9 @@ use warpwright_rollout::environment;
 
 use self::shard::Shard;
 use self::values::positive;
-pub(crate) use self::values::{BaselinesArg, Bytes, IsolationArg, ProfileArg, StageArg, TierArg};
+pub(crate) use self::values::{
+    BaselinesArg, Bytes, DtypeArg, IsolationArg, ProfileArg, StageArg, TierArg,
+};
 
 /// Makes PyTorch modules faster with verified CUDA kernels.
 #[derive(Debug, Parser)]
@@ -89,6 +92,19 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 when the candidate is verified and with 3 when it is not.
     Replay(replay::ReplayArgs),
+    /// Judge the final candidates of earlier runs again, by today's rules.
+    ///
+    /// RUN is a run folder of `optimize`, `eval`, `judge --out` or `train`, or the folder `record` of one
+    /// stage of `train`. The judge verifies and measures each final candidate afresh, with the profile, the
+    /// seed and the baselines of the run. The command writes a new run folder, which `report`, `compare` and
+    /// `analyze` read, and says which verdicts changed and why. The earlier run gets a file `rejudged.json`:
+    /// its reports say from then on which of its figures no longer hold.
+    ///
+    /// Times are compared where hardware, driver, torch, compiler and tier are the same.
+    ///
+    /// Running the same command again resumes it. Exits with 0 when every candidate was judged, whatever
+    /// the verdicts are.
+    Rejudge(rejudge::RejudgeArgs),
     /// Print the results of runs as a table and write them as an HTML page.
     ///
     /// For a single run of `eval` or `train`, the page shows the evaluation or the training metrics.
@@ -163,6 +179,7 @@ impl Command {
             Self::Eval(args) => args.common.host.json,
             Self::Judge(args) => args.common.host.json,
             Self::Replay(args) => args.host.json,
+            Self::Rejudge(args) => args.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,
             Self::Analyze(args) => args.json,
@@ -195,6 +212,13 @@ pub(crate) struct Optimize {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::AsRun)]
     pub(crate) profile: ProfileArg,
+    /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
+    ///
+    /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's
+    /// `model.py` shows the cast. A reference that fails under it is refused. Figures of different dtypes
+    /// are never combined.
+    #[arg(long, value_enum, conflicts_with = "resume")]
+    pub(crate) dtype: Option<DtypeArg>,
     /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
@@ -210,6 +234,7 @@ Examples:
   warpwright eval --suite suites/starter --policy teacher
   warpwright eval --suite KernelBench/KernelBench --levels 1,2 --device cuda:0,cuda:1
   warpwright eval --suite tasks.parquet --profile tf32 --attempts 3
+  warpwright eval --suite suites/starter --dtype bf16
   warpwright eval --resume runs/starter")]
 pub(crate) struct Eval {
     /// Suite of tasks; the same as a positional TASK. May be repeated.
@@ -236,6 +261,13 @@ pub(crate) struct Eval {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
+    /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
+    ///
+    /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's
+    /// `model.py` shows the cast. A reference that fails under it is refused. Figures of different dtypes
+    /// are never combined.
+    #[arg(long, value_enum, conflicts_with = "resume")]
+    pub(crate) dtype: Option<DtypeArg>,
     /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
@@ -330,6 +362,13 @@ pub(crate) struct JudgeArgs {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
+    /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
+    ///
+    /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's
+    /// `model.py` shows the cast. A reference that fails under it is refused. Figures of different dtypes
+    /// are never combined.
+    #[arg(long, value_enum)]
+    pub(crate) dtype: Option<DtypeArg>,
     /// Run folder to record the verdict in; by default the verdict is not recorded.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

@@ -10,7 +10,7 @@ use warpwright_record::verdict::Profile;
 use warpwright_report::live::LiveView;
 use warpwright_rollout::campaign::{self, Caller, CampaignObserver};
 use warpwright_rollout::error::RolloutError;
-use warpwright_rollout::judge_host::JudgeOptions;
+use warpwright_rollout::judge_host::{HostFiles, JudgeOptions};
 use warpwright_rollout::remote::BaseUrls;
 use warpwright_rollout::settings::{Purpose, Settings, StoredTask, VERSION, read_skill};
 use warpwright_task::Task;
@@ -41,6 +41,7 @@ pub(crate) fn settings(
         jobs: args.jobs,
         devices: Vec::new(),
         profile,
+        dtype: tasks.first().and_then(Task::dtype),
         seed: common.seed,
         all_baselines: common.host.baselines == BaselinesArg::All,
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,
@@ -65,7 +66,7 @@ pub(crate) fn begin(
     options: JudgeOptions,
     printer: Printer,
 ) -> Result<Settings, Failure> {
-    with_caller(common, printer, |caller| {
+    with_caller(&judging::files(&common.host), printer, |caller| {
         campaign::begin(settings, dir, &common.device, options, caller)
     })
 }
@@ -78,17 +79,20 @@ pub(crate) fn resume(
     force: bool,
     printer: Printer,
 ) -> Result<(), Failure> {
-    with_caller(common, printer, |caller| campaign::resume(settings, dir, force, caller))
+    let files = judging::files(&common.host);
+    with_caller(&files, printer, |caller| campaign::resume(settings, dir, force, caller))
 }
 
-fn with_caller<T>(
-    common: &Common,
+/// Runs `run` with what a campaign needs of this program: events are shown, and an interrupt stops it. At most once
+/// per process.
+pub(crate) fn with_caller<T>(
+    files: &HostFiles,
     printer: Printer,
     run: impl FnOnce(&Caller<'_>) -> Result<T, RolloutError>,
 ) -> Result<T, Failure> {
     let observer = Shown(Mutex::new(None));
     let caller = Caller {
-        files: &judging::files(&common.host),
+        files,
         command: command(),
         stop: interrupt::watch(printer)?,
         notice: printer.notice(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobHash;
 use crate::message::{Message, ToolResult};
-use crate::verdict::{Profile, Verdict};
+use crate::verdict::{Dtype, Profile, Verdict};
 use crate::void::VoidTurns;
 
 /// One line of `events.jsonl`.
@@ -259,6 +259,9 @@ pub struct EpisodeSetup {
     pub device: String,
     /// Policy of precision and comparison.
     pub profile: Profile,
+    /// The dtype that reference, candidate and floating inputs are cast to; `None`: they keep their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// Seed of the episode.
     pub seed: u64,
     /// Number among the episodes of the same policy on the same task, from 0.

@@ -13,6 +13,7 @@
 //! events.jsonl        one event a line, appended; `events.jsonl.zst` once the run is closed
 //! blobs/ab/cdef...    sources and outputs by BLAKE3
 //! index.sqlite        derived; may be deleted
+//! rejudged.json       where its candidates were judged again; no part of the record
 //! lock                one writer at a time
 //! ```
 //!
@@ -57,6 +58,7 @@ pub mod interval;
 pub mod message;
 mod number;
 pub mod reader;
+pub mod rejudged;
 pub mod reward;
 pub mod run;
 pub mod schema;

@@ -70,6 +70,39 @@ impl FromStr for Profile {
     }
 }
 
+/// Half-precision dtype that reference, candidate and floating inputs were cast to.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// `torch.bfloat16`.
+    Bf16,
+    /// `torch.float16`.
+    Fp16,
+}
+
+impl Dtype {
+    /// The dtype with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Bf16, Self::Fp16].into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What of a candidate executes while it is judged.
 #[derive(
     Clone,
@@ -164,6 +197,9 @@ pub struct Verdict {
     pub replayer: Option<ReplayerTurn>,
     /// Policy of precision and comparison.
     pub profile: Profile,
+    /// The dtype that reference, candidate and floating inputs were cast to; `None`: they kept their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// How far judging was asked to go.
     pub stage: Stage,
     /// Right on every check that was run, built and inside the rules. `false` at stage `built`.

@@ -9,6 +9,7 @@
 //! * [`analysis`] computes what `warpwright analyze` prints: the gap closed, best of N, the times of
 //!   steps and verdicts, and plots of experiments.
 //! * [`trajectory`] shows one episode to a person, and exports episodes for training.
+//! * [`rejudged`] compares a run with the one in which its candidates were judged again.
 //! * [`html::write_html`] makes `report.html`, one self-contained page: what was reached and how
 //!   sure that is, what went wrong, the kernels, and the steps that led there.
 //!
@@ -35,6 +36,7 @@ mod files;
 mod highlight;
 pub mod html;
 pub mod live;
+pub mod rejudged;
 pub mod summary;
 pub mod table;
 pub mod text;

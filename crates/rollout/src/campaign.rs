@@ -16,6 +16,7 @@ use warpwright_judge::{BaselineSet, Degenerate, JudgeError, Objection, SessionPo
 use warpwright_record::event::{Budget, EpisodeId, Event, NoteLevel, Outcome, RunOutcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
+use warpwright_record::rejudged::Origin;
 use warpwright_record::run::RunInfo;
 use warpwright_record::writer::{ResumePolicy, RunWriter};
 use warpwright_task::Task;
@@ -90,6 +91,14 @@ pub fn resume(
     caller: &Caller<'_>,
 ) -> Result<(), RolloutError> {
     let reader = RunReader::open(dir)?;
+    if let Some(origin) = Origin::of(reader.header()) {
+        let message = format!(
+            "failed to resume the run in {}: no policy works in it, its candidates are those of another run",
+            dir.display()
+        );
+        let hint = format!("judge the rest with `warpwright rejudge {}`", origin.run);
+        return Err(RolloutError::usage(message, hint));
+    }
     let history = History::read(&reader)?;
     let insist = if force { ResumePolicy::Forced } else { ResumePolicy::SameProgram };
     if is_done(&history, settings) {

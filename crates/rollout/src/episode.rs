@@ -7,7 +7,7 @@ use warpwright_agent::episode::{self, Ended, Parts, Start};
 use warpwright_agent::judge::Judge;
 use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Dtype, Profile};
 use warpwright_record::writer::RunWriter;
 use warpwright_task::Task;
 
@@ -70,6 +70,7 @@ impl EpisodeBuilder<'_> {
             policy: self.policy,
             device: device.facts.device.clone(),
             profile: self.profile,
+            dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
             seed: self.seed,
             attempt: self.attempt,
             level: task.level.map(|level| format!("level{level}")),

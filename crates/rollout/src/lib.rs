@@ -29,6 +29,7 @@ pub mod plan;
 pub mod policies;
 pub mod pool_judge;
 pub mod python;
+pub mod rejudge;
 pub mod remote;
 pub mod rollout_workers;
 pub mod settings;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use warpwright_agent::skill::{self, SkillError};
 use warpwright_record::verdict::{Profile, Tier};
-use warpwright_task::{Mode, Task};
+use warpwright_task::{Dtype, Mode, Task};
 
 use crate::device_choice::DeviceChoice;
 use crate::error::{RolloutError, chain};
@@ -47,6 +47,9 @@ pub struct Settings {
     pub devices: Vec<String>,
     /// Rules of precision and comparison.
     pub profile: Profile,
+    /// The dtype that the tasks are cast to; their sources are cast already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// Seed of the policies and of the references' weights.
     pub seed: u64,
     /// Whether all baselines are timed.

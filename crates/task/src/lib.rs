@@ -34,6 +34,7 @@
 //!
 //! This crate knows no device, starts no process and imports no torch.
 
+mod dtype;
 mod facts;
 mod limits;
 mod mode;
@@ -44,6 +45,7 @@ mod suite;
 mod table;
 mod task;
 
+pub use dtype::Dtype;
 pub use facts::error::{TaskError, TaskErrorKind};
 pub use facts::excerpt::{Place, Position};
 pub use facts::operators::operators;

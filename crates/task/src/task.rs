@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
 use crate::facts::{Facts, facts};
 use crate::limits::MAX_SOURCE_BYTES;
@@ -79,6 +80,23 @@ impl Task {
         Ok(task)
     }
 
+    /// The dtype that the task is cast to; `None`: module and inputs keep their own.
+    pub fn dtype(&self) -> Option<Dtype> {
+        Dtype::of(&self.source)
+    }
+
+    /// The task with parameters, buffers and floating inputs cast to `dtype`. A task that is cast already stays as it
+    /// is; [`Task::dtype`] tells to which dtype.
+    #[must_use]
+    pub fn cast(self, dtype: Dtype) -> Self {
+        if self.dtype().is_some() {
+            return self;
+        }
+        let source = dtype.cast(&self.source);
+        let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
+        Self { source, hash, ..self }
+    }
+
     /// What can be known without running it; the error names `origin`.
     pub fn facts(&self) -> Result<Facts, TaskError> {
         facts(&self.source).map_err(|error| match &self.origin {
@@ -117,6 +135,22 @@ mod tests {
         assert_eq!(safe_name("-rf"), "_rf");
         assert_eq!(safe_name(""), "task");
         assert_eq!(safe_name("1_Square matrix"), "1_Square_matrix");
+    }
+
+    const TASK: &str = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        \
+                        super().__init__()\n    def forward(self, x):\n        return x\ndef get_inputs():\n    \
+                        return [torch.rand(4)]";
+
+    #[test]
+    fn a_cast_task_is_another_task() {
+        let plain = Task::from_source("t", TASK);
+        assert_eq!(plain.dtype(), None);
+        let cast = plain.clone().cast(Dtype::Bf16);
+        assert_eq!(cast.dtype(), Some(Dtype::Bf16));
+        assert_ne!(cast.hash, plain.hash);
+        assert_eq!(cast.clone().cast(Dtype::Fp16), cast, "nothing is cast twice");
+        assert_eq!(Task::from_source("t", cast.source.clone()).hash, cast.hash);
+        assert_eq!(cast.facts().unwrap(), plain.facts().unwrap());
     }
 
     proptest! {

@@ -82,6 +82,7 @@ impl Scene {
                 policy: policy.name(),
                 device: "cpu".to_owned(),
                 profile: Profile::Strict,
+                dtype: None,
                 seed: 0,
                 attempt: 0,
                 level: None,

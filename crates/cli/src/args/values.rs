@@ -5,6 +5,9 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use warpwright_judge::BaselineSet;
 use warpwright_record::verdict::{Profile, Stage, Tier};
+use warpwright_task::{Dtype, Task};
+
+use crate::failure::Failure;
 
 /// Precision and comparison rules, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -137,5 +140,38 @@ pub(super) fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
         _ => Err("expected a number of at least 0".to_owned()),
+    }
+}
+
+/// A dtype that tasks are cast to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DtypeArg {
+    /// `torch.bfloat16`.
+    Bf16,
+    /// `torch.float16`.
+    Fp16,
+}
+
+impl DtypeArg {
+    /// The task, cast. One whose source is cast already stays as it is; one that is cast to another dtype is refused.
+    pub(crate) fn cast(self, task: Task) -> Result<Task, Failure> {
+        let dtype = match self {
+            Self::Bf16 => Dtype::Bf16,
+            Self::Fp16 => Dtype::Fp16,
+        };
+        if let Some(of) = task.dtype().filter(|of| *of != dtype) {
+            let message = format!(
+                "failed to cast task {} to {dtype}: its source is cast to {of} already",
+                task.name
+            );
+            let hint = "name the task's own source, or leave out `--dtype`".to_owned();
+            return Err(Failure::usage(message, hint));
+        }
+        Ok(task.cast(dtype))
+    }
+
+    /// Every task, cast.
+    pub(crate) fn cast_all(self, tasks: Vec<Task>) -> Result<Vec<Task>, Failure> {
+        tasks.into_iter().map(|task| self.cast(task)).collect()
     }
 }

@@ -25,7 +25,7 @@ use warpwright_train::report::is_training;
 use warpwright_train::{experiment, figures};
 
 use crate::args::analyze::{AnalyzeAction, AnalyzeArgs, PlotArgs, StepsArgs};
-use crate::commands::report::width;
+use crate::commands::report::{say_rejudged, width};
 use crate::exit;
 use crate::failure::{Failure, chain};
 use crate::printer::Printer;
@@ -40,26 +40,26 @@ const RL_RECORD: &str = "name the folder `record` of an RL stage of `warpwright 
 pub(crate) fn run(args: &AnalyzeArgs, printer: Printer) -> Result<u8, Failure> {
     match &args.action {
         AnalyzeAction::Gap(args) => {
-            let evaluations = evaluations(&args.evaluations)?;
+            let evaluations = evaluations(&args.evaluations, printer)?;
             let table = GapTable::of(&Pool::of(&evaluations)?, &args.from, &args.to)?;
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::BestOf(args) => {
-            let evaluations = evaluations(&args.evaluations)?;
+            let evaluations = evaluations(&args.evaluations, printer)?;
             let table = BestOfTable::of(&Pool::of(&evaluations)?, &args.one, &args.other)?;
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::Merge(args) => {
-            let merged = merge(&evaluations(&args.evaluations)?)?;
+            let merged = merge(&evaluations(&args.evaluations, printer)?)?;
             Ok(show(printer, &merge::text(&merged, width()), &merged))
         }
         AnalyzeAction::Roofline(args) => {
-            let (run, history) = history(&args.run)?;
+            let (run, history) = history(&args.run, printer)?;
             let table = RooflineTable::of(&run, &history)?;
             Ok(show(printer, &table.text(width()), &table))
         }
         AnalyzeAction::VerdictTimes(args) => {
-            let (run, history) = history(&args.run)?;
+            let (run, history) = history(&args.run, printer)?;
             let table = VerdictTimes::of(&run, &history)?;
             Ok(show(printer, &table.text(width()), &table))
         }
@@ -88,13 +88,23 @@ fn show<T: Serialize>(printer: Printer, text: &str, table: &T) -> u8 {
     exit::OK
 }
 
-fn evaluations(paths: &[PathBuf]) -> Result<Vec<Evaluation>, AnalysisError> {
-    paths.iter().map(|path| stored::evaluation(path)).collect()
+fn evaluations(paths: &[PathBuf], printer: Printer) -> Result<Vec<Evaluation>, Failure> {
+    let read: Result<Vec<Evaluation>, AnalysisError> =
+        paths.iter().map(|path| stored::evaluation(path)).collect();
+    let read = read?;
+    let named: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    for dir in named.iter().filter(|path| path.is_dir()) {
+        say_rejudged(dir, &named, printer)?;
+    }
+    Ok(read)
 }
 
 /// A run's name and history.
-fn history(dir: &Path) -> Result<(String, History), AnalysisError> {
-    Ok((dir.display().to_string(), History::read(&stored::record(dir, RUN)?)?))
+fn history(dir: &Path, printer: Printer) -> Result<(String, History), Failure> {
+    let record = stored::record(dir, RUN)?;
+    let history = History::read(&record)?;
+    say_rejudged(dir, &[], printer)?;
+    Ok((dir.display().to_string(), history))
 }
 
 fn steps(args: &StepsArgs) -> Result<StepsTable, Failure> {

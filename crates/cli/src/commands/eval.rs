@@ -32,7 +32,10 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     };
     let name = first.file_stem().map_or("eval".into(), |name| name.to_string_lossy().into_owned());
     let suite = tasks::read_suite(&paths, &|text| printer.say(text))?;
-    let tasks = selected(suite, args)?;
+    let mut tasks = selected(suite, args)?;
+    if let Some(dtype) = args.dtype {
+        tasks = dtype.cast_all(tasks)?;
+    }
     let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
     let profile = args.profile.into();

@@ -23,7 +23,10 @@ use crate::printer::Printer;
 use crate::{exit, judging};
 
 pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
-    let task = tasks::read_one(&args.task, &|text| printer.say(text))?;
+    let mut task = tasks::read_one(&args.task, &|text| printer.say(text))?;
+    if let Some(dtype) = args.dtype {
+        task = dtype.cast(task)?;
+    }
     let read = Candidate::read(&args.candidate);
     let candidate = read.map_err(|error| no_candidate(&args.candidate, &error))?;
     let stage = args.stage.into();
@@ -129,6 +132,7 @@ fn keep(
         policy: "judge".to_owned(),
         device: verdict.device.clone(),
         profile: verdict.profile,
+        dtype: verdict.dtype,
         seed: args.common.seed,
         attempt: 0,
         level: None,

@@ -10,6 +10,7 @@ pub(crate) mod experiment;
 pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;
+pub(crate) mod rejudge;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod serve;

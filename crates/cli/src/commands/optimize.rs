@@ -24,7 +24,10 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
             "name a .py, .jsonl or .parquet file or a folder, or use `--resume RUN_DIR`".to_owned();
         return Err(Failure::usage("failed to find a task: the command names none", hint));
     }
-    let tasks = tasks::read_all(&args.episodes.tasks, &|text| printer.say(text))?;
+    let mut tasks = tasks::read_all(&args.episodes.tasks, &|text| printer.say(text))?;
+    if let Some(dtype) = args.dtype {
+        tasks = dtype.cast_all(tasks)?;
+    }
     let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| default_folder(&tasks));
     let profile = args.profile.into();

@@ -7,12 +7,14 @@ use serde::Serialize;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
 use warpwright_report::html::write_html;
+use warpwright_report::rejudged::notes;
 use warpwright_report::summary::{Summary, recorded_on};
 use warpwright_report::table::table;
 use warpwright_rollout::settings::{Purpose, Settings};
 use warpwright_train::report as training;
 
 use crate::args::Report;
+use crate::commands::rejudge::stages;
 use crate::contract::VERSION;
 use crate::evaluation;
 use crate::exit;
@@ -36,6 +38,9 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
     {
         let page = args.out.clone().unwrap_or_else(|| dir.join("report.html"));
         training::present(dir, &page)?;
+        for record in stages(dir).unwrap_or_default() {
+            say_rejudged(&record, &[], printer)?;
+        }
         return Ok(written(args, &page, printer));
     }
     if let [dir] = &args.runs[..]
@@ -57,6 +62,11 @@ pub(crate) fn run(args: &Report, printer: Printer) -> Result<u8, Failure> {
     let recorded: Vec<&Path> = args.recorded.iter().map(PathBuf::as_path).collect();
     write_html(&dirs, &recorded, &page)?;
     printer.data(&format!("{}\n", table(&summaries, width())));
+    for dir in dirs.iter().chain(&recorded) {
+        for note in notes(dir, &dirs)? {
+            printer.data(&format!("Note: {}: {note}.\n", dir.display()));
+        }
+    }
     for dir in &args.recorded {
         let reader = RunReader::open(dir)?;
         let history = History::read(&reader)?;
@@ -80,6 +90,14 @@ fn written(args: &Report, page: &Path, printer: Printer) -> u8 {
         report: page.display().to_string(),
     });
     exit::OK
+}
+
+/// Says on standard error what became of the run's verdicts when its candidates were judged again.
+pub(crate) fn say_rejudged(dir: &Path, named: &[&Path], printer: Printer) -> Result<(), Failure> {
+    for note in notes(dir, named)? {
+        printer.label("note", "36", &format!("{}: {note}", dir.display()));
+    }
+    Ok(())
 }
 
 /// Whether `eval` started the run; false if the settings cannot be read.

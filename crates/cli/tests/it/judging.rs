@@ -257,6 +257,7 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
         policy: "test".to_owned(),
         device: "cpu".to_owned(),
         profile: Profile::Strict,
+        dtype: None,
         seed: 0,
         attempt: 0,
         level: None,

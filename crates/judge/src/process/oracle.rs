@@ -90,6 +90,19 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
+/// The mode for processes that load a candidate. It names the dtype that the task is cast to: the source of the
+/// reference casts the reference and the inputs, and the process the candidate.
+pub(crate) fn candidate_mode(task: &Task) -> &'static str {
+    use warpwright_task::Dtype::{Bf16, Fp16};
+    match (task.mode, task.dtype()) {
+        (mode, None) => mode_name(mode),
+        (Mode::Eval, Some(Bf16)) => "eval:bf16",
+        (Mode::Eval, Some(Fp16)) => "eval:fp16",
+        (Mode::Train, Some(Bf16)) => "train:bf16",
+        (Mode::Train, Some(Fp16)) => "train:fp16",
+    }
+}
+
 impl LoadedOracle {
     /// Starts a process, which loads the task's module.
     pub(crate) fn load(

@@ -39,7 +39,7 @@ use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::Processes;
 use crate::process::failure::failure;
-use crate::process::oracle::{Oracle, mode_name, profile_name};
+use crate::process::oracle::{Oracle, candidate_mode, profile_name};
 
 /// Counters of which `ncu` may say that it does not know them before it is given up.
 const MAX_UNKNOWN_METRICS: usize = 4;
@@ -154,7 +154,7 @@ impl Subject<'_> {
             source: &source,
             artifact: &artifact.dir,
             profile: profile_name(self.machine.config.profile),
-            mode: mode_name(self.task.mode),
+            mode: candidate_mode(self.task),
             seed: self.seed,
         };
         if *inspection == Inspection::Kernels {

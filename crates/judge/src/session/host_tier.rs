@@ -15,7 +15,7 @@ use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
 use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble, classify, finding};
-use crate::process::oracle::{mode_name, profile_name};
+use crate::process::oracle::{candidate_mode, profile_name};
 use crate::process::runner::{Ended, Runner};
 
 impl TaskSession<'_> {
@@ -113,7 +113,7 @@ impl TaskSession<'_> {
         runner.begin(&self.machine.cores)?;
         let source = candidate.files().get("model_new.py");
         let source = String::from_utf8_lossy(source.map_or(&[][..], Vec::as_slice)).into_owned();
-        let settings = (profile_name(self.machine.config.profile), mode_name(self.task.mode));
+        let settings = (profile_name(self.machine.config.profile), candidate_mode(&self.task));
         runner.load(&mut self.oracle, &source, settings)?;
         let (rest, played) = (self.oracle.rest(), self.oracle.played);
         runner.state(&mut self.oracle, rest)?;

@@ -22,7 +22,7 @@ use crate::device::device_arbiter::{DeviceArbiter, Purpose};
 use crate::error::JudgeError;
 use crate::process::failure::{Trouble, classify};
 use crate::process::host::{Host, PlanTools};
-use crate::process::oracle::{mode_name, profile_name};
+use crate::process::oracle::{candidate_mode, profile_name};
 use crate::process::recorder::{Given, GivenWeights, Recorded, record};
 use crate::process::replayer::PlanOf;
 use crate::process::wire::Value;
@@ -126,7 +126,7 @@ impl TaskSession<'_> {
         let subject = |weights, seed| Subject {
             source: &source,
             artifact: &artifact.dir,
-            settings: (profile_name(machine.config.profile), mode_name(self.task.mode)),
+            settings: (profile_name(machine.config.profile), candidate_mode(&self.task)),
             weights,
             inputs: &inputs,
             libraries: &libraries,

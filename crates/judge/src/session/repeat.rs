@@ -18,11 +18,6 @@ use crate::error::JudgeError;
 use crate::process::replayer::{Replayer, Standing};
 use crate::process::replayer_pool::ReplayerPool;
 
-/// Two times agree whose ratio is within this, or within [`INTERVALS`] of the wider interval.
-const MARGIN: f64 = 0.05;
-/// Half widths of the wider of two intervals by which two times may differ.
-const INTERVALS: f64 = 3.0;
-
 /// A replayer that has judged a candidate, or how it stood if it is gone.
 pub(super) struct Judged {
     pub(super) standing: Standing,
@@ -115,10 +110,7 @@ fn disagreement(first: &Findings, second: &Findings) -> Option<String> {
 /// Whether two measurements of the same kernels differ by no more than their noise allows: the larger of 5 % and
 /// three half widths of the wider interval.
 pub fn agree(one: Interval, other: Interval) -> bool {
-    let half = |of: Interval| (of.high - of.low) / 2.0 / of.value;
-    let allowed = f64::max(MARGIN, INTERVALS * f64::max(half(one), half(other)));
-    // What is not a number agrees with nothing.
-    (one.value / other.value).ln().abs() <= allowed.ln_1p()
+    one.agrees_with(other)
 }
 
 /// What a run came to, in a word.

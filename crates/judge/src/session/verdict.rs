@@ -6,7 +6,7 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::verdict::{Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
+use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
 
 use crate::admission::objection::{self, Objection};
@@ -124,6 +124,7 @@ pub(crate) fn verdict(
         candidate: candidate.to_owned(),
         device: machine.config.device.to_string(),
         profile: machine.config.profile,
+        dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
         stage,
         verified,
         failure: found.failure,

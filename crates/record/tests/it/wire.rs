@@ -166,6 +166,7 @@ fn episode_events_as_json() {
         policy: "teacher".into(),
         device: "cpu".into(),
         profile: Profile::AsRun,
+        dtype: None,
         seed: u64::MAX,
         attempt: 0,
         level: None,

@@ -9,6 +9,7 @@ use crate::evaluation::table::tables;
 use crate::evaluation::{Evaluation, Scored};
 use crate::table::trimmed;
 use crate::text::one_line;
+use warpwright_record::verdict::Dtype;
 
 /// Merges evaluations of one policy: the last one that has a task counts for it, with all of its
 /// attempts at the task.
@@ -22,6 +23,7 @@ pub fn merge(evaluations: &[Evaluation]) -> Result<Evaluation, AnalysisError> {
     let facts = [
         ("policies", of(|table| &table.policy)),
         ("profiles", of(|table| table.profile.name())),
+        ("dtypes", of(|table| table.dtype.map_or("their own", Dtype::name))),
         ("kinds of device", tables().map(device).collect()),
     ];
     for (what, found) in facts {

@@ -6,6 +6,7 @@ use super::{AnalysisError, list};
 use crate::evaluation::Evaluation;
 use crate::evaluation::finals::Finals;
 use crate::evaluation::rows::{Row, RowState};
+use warpwright_record::verdict::Dtype;
 
 /// Judged rows that can be compared: of one profile and one kind of hardware.
 #[derive(Clone, Debug)]
@@ -34,7 +35,10 @@ impl<'a> Pool<'a> {
         let prints = rows.iter().filter_map(|row| row.fingerprint.as_ref());
         let hardware: BTreeSet<&str> = prints.map(|print| print.hardware.as_str()).collect();
         let profiles: BTreeSet<&str> = rows.iter().map(|row| row.profile.name()).collect();
-        for (what, found) in [("profiles", profiles), ("kinds of hardware", hardware)] {
+        let dtypes: BTreeSet<&str> =
+            rows.iter().map(|row| row.dtype.map_or("their own", Dtype::name)).collect();
+        let facts = [("profiles", profiles), ("dtypes", dtypes), ("kinds of hardware", hardware)];
+        for (what, found) in facts {
             if found.len() > 1 {
                 return Err(AnalysisError::Mixed { what, found: list(found) });
             }

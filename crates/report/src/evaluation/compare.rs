@@ -8,11 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Dtype, Profile};
 
 use super::finals::Finals;
 use super::gap::Gap;
 use super::rows::{Measured, Row, RowState};
+use super::rules;
 use super::scores::{
     Against, Of, Shot, best_shot, comparable, is_known, logs, logs_or_one, shares,
 };
@@ -34,6 +35,9 @@ pub struct Comparison {
     pub b: Compared,
     /// Rules of precision and comparison, the same for both.
     pub profile: Profile,
+    /// The dtype that the tasks of both were cast to; `None`: they kept their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// Tasks judged in both.
     pub tasks: u32,
     /// Tasks judged in the first only.
@@ -193,6 +197,7 @@ impl Comparison {
             a: compared(a, table_a),
             b: compared(b, table_b),
             profile: table_a.profile,
+            dtype: table_a.dtype,
             tasks: pairs.len() as u32,
             only_a: names_a.difference(&names_b).cloned().collect(),
             only_b: names_b.difference(&names_a).cloned().collect(),
@@ -278,12 +283,14 @@ fn check(
     table_b: &Scored,
 ) -> Result<(), CompareError> {
     let kind = |table: &Scored| if table.is_cpu() { "cpu" } else { "cuda" }.to_owned();
+    let dtype = |table: &Scored| table.dtype.map_or("their own", Dtype::name).to_owned();
     let hardware = |table: &Scored| table.fingerprint.as_ref().map(|print| print.hardware.clone());
     let (hardware_a, hardware_b) = (hardware(table_a), hardware(table_b));
     // Where a run has no verdict there is no hardware to differ.
     let (hardware_a, hardware_b) = hardware_a.zip(hardware_b).unwrap_or_default();
     let facts = [
         ("profile", table_a.profile.to_string(), table_b.profile.to_string()),
+        ("dtype", dtype(table_a), dtype(table_b)),
         ("device", kind(table_a), kind(table_b)),
         ("hardware", hardware_a, hardware_b),
     ];
@@ -301,6 +308,7 @@ fn sides<'a>(evaluation: &'a Evaluation, table: &Scored) -> Vec<Side<'a>> {
         row.state == RowState::Judged
             && row.policy == table.policy
             && row.profile == table.profile
+            && row.dtype == table.dtype
             && (row.device == "cpu") == table.is_cpu()
     };
     let mut sides: Vec<Side<'a>> = Vec::new();
@@ -392,7 +400,8 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
         let _ =
             writeln!(text, "{name}: {run}, policy {policy}, device {}", one_line(&side.device, 60));
     }
-    let _ = writeln!(text, "{} tasks judged in both, profile {}", c.tasks, c.profile);
+    let rules = rules(c.profile, c.dtype);
+    let _ = writeln!(text, "{} tasks judged in both, profile {rules}", c.tasks);
     for (name, tasks) in [("A", &c.only_a), ("B", &c.only_b)] {
         if !tasks.is_empty() {
             let _ = writeln!(text, "{} tasks judged in {name} only", tasks.len());

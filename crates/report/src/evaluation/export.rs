@@ -113,6 +113,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         text("policy", &|r| Some(r.policy.clone())),
         count("attempt", &|r| Some(r.attempt.into())),
         text("profile", &|r| Some(r.profile.to_string())),
+        text("dtype", &|r| r.dtype.map(|dtype| dtype.to_string())),
         text("device", &|r| Some(r.device.clone())),
         count("episode", &|r| r.episode.map(i64::from)),
         text("state", &|r| name_of(serde_json::to_value(r.state))),

@@ -1,7 +1,7 @@
 //! What an evaluation came to: rows, figures with intervals, tables. Made from run folders alone.
 //!
 //! [`Evaluation::read`] takes one run folder. Its rows are grouped into [`Scored`] tables, one for
-//! each policy, profile and kind of device: figures of different ones are never in one number.
+//! each policy, profile, dtype that tasks were cast to, and kind of device: figures of different ones are never in one number.
 //! `docs/reference/evaluation-metrics.md` defines every figure.
 
 pub mod compare;
@@ -24,10 +24,11 @@ use warpwright_record::error::ReadError;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Dtype, Profile};
 
 use self::rows::{Plan, Row, RowState, rows};
 use self::scores::Scores;
+use crate::rejudged::notes;
 
 /// Version of the serialised form.
 pub const VERSION: u32 = 1;
@@ -58,6 +59,9 @@ pub struct Evaluation {
     pub rows: Vec<Row>,
     /// Whether the tasks are KernelBench's, so that the paper's table can stand beside.
     pub kernelbench: bool,
+    /// What a reader must know about the run as a whole, e.g. that its candidates were judged again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Figures of one policy under one profile on one kind of device.
@@ -67,6 +71,9 @@ pub struct Scored {
     pub policy: String,
     /// Rules of precision and comparison.
     pub profile: Profile,
+    /// The dtype that the tasks were cast to; `None`: they kept their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// `cpu`, `cuda:0`, or several: `cuda:0, cuda:1`.
     pub device: String,
     /// What the figures were measured under; that of the first row that has one.
@@ -84,7 +91,8 @@ impl Evaluation {
         let reader = RunReader::open(dir)?;
         let history = History::read(&reader)?;
         let plan = Plan::from_config(&reader.header().config);
-        Ok(Self::of(&dir.display().to_string(), &history, &plan))
+        let evaluation = Self::of(&dir.display().to_string(), &history, &plan);
+        Ok(Self { notes: notes(dir, &[])?, ..evaluation })
     }
 
     /// Of a history and its plan. `run` names the folder.
@@ -96,7 +104,7 @@ impl Evaluation {
     pub fn from_rows(run: &str, rows: Vec<Row>) -> Self {
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in &rows {
-            let key = |row: &Row| (row.policy.clone(), row.profile, row.device == "cpu");
+            let key = |row: &Row| (row.policy.clone(), row.profile, row.dtype, row.device == "cpu");
             match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
                 Some(group) => group.push(row),
                 None => groups.push(vec![row]),
@@ -122,6 +130,7 @@ impl Evaluation {
             kernelbench: paper::is_kernelbench(&rows),
             tables,
             rows,
+            notes: Vec::new(),
         }
     }
 }
@@ -141,11 +150,17 @@ impl Scored {
         Self {
             policy: first.policy.clone(),
             profile: first.profile,
+            dtype: first.dtype,
             device: devices.join(", "),
             fingerprint: rows.iter().find_map(|row| row.fingerprint.clone()),
             overall: Scores::of(rows),
             levels: by_level.into_iter().map(|(l, rows)| (l, Scores::of(&rows))).collect(),
         }
+    }
+
+    /// The profile and the dtype that the tasks were cast to, e.g. `strict` or `strict, cast to bf16`.
+    pub fn rules(&self) -> String {
+        rules(self.profile, self.dtype)
     }
 
     /// Whether its times were taken on the host, and say nothing about a GPU.
@@ -163,4 +178,9 @@ impl Scored {
         let levels = self.levels.iter().map(|(level, scores)| (level.as_str(), scores));
         std::iter::once(("overall", &self.overall)).chain(levels)
     }
+}
+
+/// The profile and the dtype that tasks were cast to, for people.
+pub(crate) fn rules(profile: Profile, dtype: Option<Dtype>) -> String {
+    dtype.map_or_else(|| profile.to_string(), |dtype| format!("{profile}, cast to {dtype}"))
 }

@@ -9,7 +9,7 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::history::{Episode, History, Refusal, best};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::Usage;
-use warpwright_record::verdict::{IntegrityFinding, Profile, Speedup, Stage, Verdict};
+use warpwright_record::verdict::{Dtype, IntegrityFinding, Profile, Speedup, Stage, Verdict};
 
 use crate::summary::Standing;
 
@@ -33,6 +33,8 @@ pub struct Plan {
     pub attempts: u32,
     /// Where and by which rules an episode that was never begun would have been judged.
     pub place: Option<(Profile, String)>,
+    /// The dtype that the tasks are cast to.
+    pub dtype: Option<Dtype>,
 }
 
 impl Plan {
@@ -53,7 +55,12 @@ impl Plan {
         let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
         let profile = config.get("profile").and_then(text).and_then(|name| name.parse().ok());
         let place = profile.zip(list("devices").find_map(text));
-        Self { tasks: list("tasks").filter_map(task).collect(), policies, attempts, place }
+        let dtype = config.get("dtype").and_then(text).and_then(|name| Dtype::from_name(&name));
+        // Where only a part of an older run's candidates is judged again, the rest is not missing.
+        let only = config.pointer("/rejudged/only").and_then(text);
+        let partial = only.is_some_and(|only| only == "changed" || only == "failed");
+        let tasks = list("tasks").filter(|_| !partial).filter_map(task).collect();
+        Self { tasks, policies, attempts, place, dtype }
     }
 }
 
@@ -104,6 +111,9 @@ pub struct Row {
     pub attempt: u32,
     /// Rules of precision and comparison.
     pub profile: Profile,
+    /// The dtype that the task was cast to; `None`: it kept its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// The episode in its run; `None` where none was begun.
@@ -189,9 +199,9 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
     policies.extend(begun.into_iter().filter(|policy| !plan.policies.contains(policy)));
     let taken: BTreeSet<(String, String, u32)> =
         rows.iter().map(|row| (row.policy.clone(), row.task.clone(), row.attempt)).collect();
-    let place = rows.first().map(|row| (row.profile, row.device.clone()));
-    let place = place.or_else(|| plan.place.clone());
-    if let Some((profile, device)) = place {
+    let place = rows.first().map(|row| (row.profile, row.device.clone(), row.dtype));
+    let planned = plan.place.clone().map(|(profile, device)| (profile, device, plan.dtype));
+    if let Some((profile, device, dtype)) = place.or(planned) {
         let begun_tasks: BTreeSet<String> = rows.iter().map(|row| row.task.clone()).collect();
         for task in &plan.tasks {
             let refusal = history.refused.get(&task.name);
@@ -204,7 +214,7 @@ pub fn rows(history: &History, plan: &Plan) -> Vec<Row> {
                         continue;
                     }
                     let refusal = refusal.filter(|_| !begun);
-                    rows.push(absent(task, policy, attempt, (profile, &device), refusal));
+                    rows.push(absent(task, policy, attempt, (profile, &device, dtype), refusal));
                 }
             }
         }
@@ -232,7 +242,7 @@ fn absent(
     task: &Planned,
     policy: &str,
     attempt: u32,
-    (profile, device): (Profile, &str),
+    (profile, device, dtype): (Profile, &str, Option<Dtype>),
     refusal: Option<&Refusal>,
 ) -> Row {
     let state = refusal.map_or(RowState::Unfinished, refused);
@@ -242,6 +252,7 @@ fn absent(
         policy: policy.to_owned(),
         attempt,
         profile,
+        dtype,
         device: device.to_owned(),
         episode: None,
         state,
@@ -304,6 +315,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
         policy: setup.policy.clone(),
         attempt: setup.attempt,
         profile: setup.profile,
+        dtype: setup.dtype,
         device: setup.device.clone(),
         episode: Some(id.0),
         state,

@@ -27,7 +27,10 @@ pub fn tables(evaluation: &Evaluation, width: Option<u16>) -> String {
         let _ = writeln!(text, "{left_out}");
     }
     if evaluation.tables.is_empty() {
-        text.push_str("The run has no episodes.");
+        text.push_str("The run has no episodes.\n");
+    }
+    for note in &evaluation.notes {
+        let _ = writeln!(text, "Note: {}.", one_line(note, 400));
     }
     trimmed(&text)
 }
@@ -38,7 +41,7 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
     let mut text = format!(
         "policy {}, profile {}, device {}{}\n",
         one_line(&table.policy, 60),
-        table.profile,
+        table.rules(),
         one_line(&table.device, 60),
         table
             .fingerprint
@@ -222,7 +225,7 @@ fn beside_the_paper(evaluation: &Evaluation, width: Option<u16>) -> String {
             let rates = [ours.pass_rate, ours.faster_rate.eager, ours.faster_rate.compile];
             let speedups = [ours.geomean_speedup.eager, ours.geomean_speedup.compile];
             let cpu = if table.is_cpu() { " cpu" } else { "" };
-            let name = format!("here: {} {}{cpu}", one_line(&table.policy, 40), table.profile);
+            let name = format!("here: {} {}{cpu}", one_line(&table.policy, 40), table.rules());
             let mut cells = vec![
                 comfy_table::Cell::new(label),
                 comfy_table::Cell::new(name),

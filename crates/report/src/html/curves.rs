@@ -80,7 +80,7 @@ pub(super) fn fast_p(evaluation: &Evaluation) -> Option<String> {
             LEFT + 34.0,
             LEFT + 42.0,
             at + 4.0,
-            escape(&format!("{}, {}, {}", table.policy, table.profile, table.device)),
+            escape(&format!("{}, {}, {}", table.policy, table.rules(), table.device)),
         );
     }
     svg.push_str("</svg>");
@@ -141,6 +141,7 @@ fn judged<'a>(evaluation: &'a Evaluation, table: &'a Scored) -> impl Iterator<It
         row.state == RowState::Judged
             && row.policy == table.policy
             && row.profile == table.profile
+            && row.dtype == table.dtype
             && (row.device == "cpu") == table.is_cpu()
     })
 }

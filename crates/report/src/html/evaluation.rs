@@ -96,6 +96,7 @@ pub fn write_evaluation(
         integrity => integrity(&evaluation.rows),
         caveats => caveats(evaluation),
         exactness => exactness(evaluation),
+        notes => evaluation.notes.clone(),
         tasks => Value::from(Serde(&tasks)),
         any_cpu => evaluation.tables.iter().any(Scored::is_cpu),
     })?;
@@ -196,7 +197,7 @@ fn cells(pass: Option<Interval>, faster: &Rates, speedup: &Rates) -> Vec<Option<
 }
 
 fn of(table: &Scored) -> String {
-    format!("{}, {}, {}", table.policy, table.profile, table.device)
+    format!("{}, {}, {}", table.policy, table.rules(), table.device)
 }
 
 fn line(scope: &str, table: &Scored) -> Option<LineView> {

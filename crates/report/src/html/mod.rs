@@ -23,6 +23,7 @@ use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::BASELINES;
 
+use crate::rejudged::notes;
 use crate::summary::{baseline_name, recorded_on};
 use crate::text::escape;
 
@@ -65,6 +66,7 @@ pub fn write_html(run_dirs: &[&Path], recorded: &[&Path], out: &Path) -> Result<
         let reader = RunReader::open(dir)?;
         let history = History::read(&reader)?;
         let mut run = model::run_view(&reader, &history, number);
+        run.rejudged = notes(dir, run_dirs)?;
         if number >= run_dirs.len() {
             run.recorded = Some(recorded_on(&reader, &history));
         }

@@ -14,6 +14,7 @@ use warpwright_record::verdict::{BASELINES, Speedup};
 use super::plot::{self, Point};
 use super::steps;
 use super::verdict::{self, VerdictView};
+use crate::evaluation::rules;
 use crate::figures;
 use crate::highlight::{Language, highlight};
 use crate::summary::{Standing, Summary};
@@ -42,6 +43,8 @@ pub(super) struct RunView {
     state: Chip,
     /// Where and when the run was measured, if it is shown as a recorded run.
     pub(super) recorded: Option<String>,
+    /// That its candidates were judged again, and what came of it.
+    pub(super) rejudged: Vec<String>,
     resumed: usize,
     pub(super) config: String,
     notes: Vec<Chip>,
@@ -55,7 +58,7 @@ pub(super) struct EpisodeView {
     policy: String,
     device: String,
     cpu: bool,
-    profile: &'static str,
+    profile: String,
     seed: String,
     budget: String,
     outcome: Chip,
@@ -141,6 +144,7 @@ pub(super) fn run_view(reader: &RunReader, history: &History, number: usize) -> 
         exactness: exactness(history),
         state,
         recorded: None,
+        rejudged: Vec::new(),
         resumed: history.resumed.len(),
         config: serde_json::to_string_pretty(&header.config).unwrap_or_default(),
         notes: notes(history, None),
@@ -220,7 +224,7 @@ fn episode_view(
         policy: setup.policy.clone(),
         device: setup.device.clone(),
         cpu: setup.device == "cpu",
-        profile: setup.profile.name(),
+        profile: rules(setup.profile, setup.dtype),
         seed: setup.seed.to_string(),
         budget: budget_words(setup.budget.turns, setup.budget.seconds),
         outcome,

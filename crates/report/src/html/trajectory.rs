@@ -10,6 +10,7 @@ use warpwright_record::reader::RunReader;
 
 use super::model::{Chip, standing_chip};
 use super::{ReportError, environment, steps, write_page};
+use crate::evaluation::rules;
 use crate::figures;
 use crate::live::verdict_words;
 use crate::summary::{Standing, Summary};
@@ -65,7 +66,7 @@ pub fn write_trajectory(
         policy => setup.policy.clone(),
         device => setup.device.clone(),
         cpu => setup.device == "cpu",
-        profile => setup.profile.name(),
+        profile => rules(setup.profile, setup.dtype),
         seed => setup.seed.to_string(),
         opening,
         turns => Value::from(Serde(&turns)),

@@ -14,7 +14,7 @@ use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::message::ToolCall;
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{Profile, Reward};
+use warpwright_record::verdict::{Dtype, Profile, Reward};
 
 use super::conversation::{Conversation, Entry, is_judged};
 use warpwright_record::tokens::{NoTokens, Sequence, sequences};
@@ -58,6 +58,9 @@ pub struct Metadata {
     pub attempt: u32,
     /// Rules of precision and comparison.
     pub profile: Profile,
+    /// The dtype that the task was cast to; absent: it kept its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Dtype>,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// Seed of the episode.
@@ -239,6 +242,7 @@ pub fn metadata(run: &str, id: EpisodeId, episode: &Episode, part: u32, parts: u
         model: model.map(|generation| generation.model.clone()),
         attempt: setup.attempt,
         profile: setup.profile,
+        dtype: setup.dtype,
         device: setup.device.clone(),
         seed: setup.seed,
         outcome: end.map(|end| end.outcome.name().to_owned()),

@@ -9,6 +9,7 @@ use warpwright_record::history::{Episode, Turn};
 use warpwright_record::message::{StopReason, ToolCall, ToolResult, ToolStatus};
 use warpwright_record::reader::RunReader;
 
+use crate::evaluation::rules;
 use crate::figures;
 use crate::live::verdict_words;
 use crate::summary::Summary;
@@ -54,7 +55,7 @@ pub fn show(
             one_line(&setup.task, 80),
             one_line(&setup.policy, 60),
             one_line(&setup.device, 20),
-            setup.profile,
+            rules(setup.profile, setup.dtype),
             setup.seed
         ),
     );

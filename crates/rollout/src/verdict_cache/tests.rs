@@ -22,6 +22,7 @@ fn verdict(number: u64) -> Verdict {
         candidate: String::new(),
         device: "cpu".to_owned(),
         profile: Profile::Strict,
+        dtype: None,
         stage: Stage::Measured,
         verified: true,
         failure: None,

@@ -42,6 +42,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         candidate: String::new(),
         device: "cpu".to_owned(),
         profile: Profile::Strict,
+        dtype: None,
         stage,
         verified: stage != Reached::Built,
         failure: None,

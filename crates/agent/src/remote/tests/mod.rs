@@ -81,6 +81,7 @@ fn episode(
             policy: policy.name(),
             device: "cpu".to_owned(),
             profile: Profile::Strict,
+            dtype: None,
             seed: 0,
             attempt: 0,
             level: None,

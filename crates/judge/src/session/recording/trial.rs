@@ -13,7 +13,7 @@ use crate::error::JudgeError;
 use crate::judge::LocalJudge;
 use crate::process::described::Described;
 use crate::process::host::{Host, PlanTools};
-use crate::process::oracle::{INIT, OTHER, mode_name, profile_name};
+use crate::process::oracle::{INIT, OTHER, candidate_mode, profile_name};
 use crate::process::replayer::PlanOf;
 use crate::process::{embedded, recorder_library};
 use crate::session::libraries::Libraries;
@@ -165,7 +165,7 @@ impl RecordingTrials<'_> {
         let subject = Subject {
             source,
             artifact,
-            settings: (profile_name(machine.config.profile), mode_name(task.mode)),
+            settings: (profile_name(machine.config.profile), candidate_mode(task)),
             weights: &described.weights,
             inputs: &described.inputs,
             libraries,
