@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use warpwright_record::verdict::{
-    Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Tier, Times, Verdict,
+    Dtype, Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Tier, Times, Verdict,
 };
 
 /// Version of every object in this file.
@@ -60,6 +60,9 @@ pub(crate) struct Optimized {
     pub(crate) device: String,
     pub(crate) policy: String,
     pub(crate) profile: Profile,
+    /// The dtype that the task was cast to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dtype: Option<Dtype>,
     /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `budget_tokens`,
     /// `budget_device`, `looping`, `refused`, `interrupted`, `infrastructure`.
     pub(crate) outcome: String,

@@ -119,6 +119,7 @@ fn optimized(
         device: setup.device.clone(),
         policy: setup.policy.clone(),
         profile: setup.profile,
+        dtype: setup.dtype,
         outcome: outcome.name().to_owned(),
         outcome_message,
         verified: verdict.is_some_and(|v| v.verified),

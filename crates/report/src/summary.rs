@@ -6,7 +6,7 @@ use warpwright_record::event::Outcome;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{FailureClass, Profile, Reward, Speedup, Stage, Verdict};
+use warpwright_record::verdict::{Dtype, FailureClass, Profile, Reward, Speedup, Stage, Verdict};
 
 use crate::text::one_line;
 
@@ -21,6 +21,8 @@ pub struct Summary {
     pub device: String,
     /// Rules of precision and comparison.
     pub profile: Profile,
+    /// The dtype that the task was cast to; `None`: it kept its own.
+    pub dtype: Option<Dtype>,
     /// Whether the candidate is verified, and if not, why.
     pub standing: Standing,
     /// Whether the episode finished; `false` if it was killed or interrupted, or still runs.
@@ -140,6 +142,7 @@ impl Summary {
             policy: setup.policy.clone(),
             device: setup.device.clone(),
             profile: setup.profile,
+            dtype: setup.dtype,
             standing,
             finished: end.is_some_and(|end| end.outcome != Outcome::Interrupted) && !broken,
             time_ms: verdict.and_then(|v| v.times_ms.candidate),
@@ -148,6 +151,12 @@ impl Summary {
             turns: end.map_or(episode.turns.len() as u32, |end| end.turns),
             reason: (standing != Standing::Verified).then(|| why_not(episode, verdict)),
         }
+    }
+
+    /// The task, with the dtype that it was cast to.
+    pub fn task_and_dtype(&self) -> String {
+        let task = one_line(&self.task, 60);
+        self.dtype.map_or_else(|| task.clone(), |dtype| format!("{task} ({dtype})"))
     }
 
     /// Summarises every episode of a run, in order.

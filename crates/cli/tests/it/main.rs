@@ -3,6 +3,7 @@
 
 mod analyzing;
 mod bad_input;
+mod casting;
 mod composing;
 mod evaluating;
 mod far;
@@ -18,6 +19,7 @@ mod native;
 mod nats;
 mod program;
 mod records;
+mod rejudging;
 mod replaying;
 mod resuming;
 #[expect(dead_code, reason = "shared with the tests of the report, which use all of it")]

@@ -104,6 +104,10 @@ mod tests {
         let error = merge(&[evaluation([one.clone()]), evaluation([other])]).unwrap_err();
         assert!(error.to_string().contains("several profiles: strict, tf32"), "{error}");
         let mut other = one.clone();
+        other.dtype = Some(Dtype::Fp16);
+        let error = merge(&[evaluation([one.clone()]), evaluation([other])]).unwrap_err();
+        assert!(error.to_string().contains("several dtypes: fp16, their own"), "{error}");
+        let mut other = one.clone();
         other.device = "cpu".to_owned();
         let error = merge(&[evaluation([one]), evaluation([other])]).unwrap_err();
         assert!(error.to_string().contains("several kinds of device: cpu, cuda"), "{error}");

@@ -131,6 +131,10 @@ mod tests {
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
         assert!(error.to_string().ends_with("several profiles: strict, tf32"), "{error}");
         let mut other = one.clone();
+        other.dtype = Some(Dtype::Bf16);
+        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
+        assert!(error.to_string().ends_with("several dtypes: bf16, their own"), "{error}");
+        let mut other = one.clone();
         other.fingerprint.as_mut().unwrap().hardware = "NVIDIA H100".to_owned();
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
         assert!(error.to_string().ends_with("NVIDIA H100, NVIDIA H200"), "{error}");

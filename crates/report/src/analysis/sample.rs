@@ -29,6 +29,7 @@ pub(super) fn row(policy: &str, task: &str, speedup: Option<f64>) -> Row {
         policy: policy.to_owned(),
         attempt: 0,
         profile: Profile::Strict,
+        dtype: None,
         device: "cuda:0".to_owned(),
         episode: Some(0),
         state: RowState::Judged,

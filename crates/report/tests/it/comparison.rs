@@ -189,3 +189,19 @@ fn closed_gap_is_the_achieved_share_of_the_possible_gain() {
     assert!(nothing.closed.is_some_and(|closed| closed.value < 0.0), "{nothing:?}");
     assert_eq!(Gap::of(&to, &to, &[&to]).closed, None);
 }
+
+#[test]
+fn runs_of_different_dtypes_are_not_compared() {
+    let mut cast = before();
+    for row in &mut cast.rows {
+        row.dtype = Some(warpwright_record::verdict::Dtype::Bf16);
+    }
+    let cast = Evaluation::from_rows("cast", cast.rows);
+    assert_eq!(cast.tables[0].rules(), "strict, cast to bf16");
+    let error = Comparison::of(&before(), &cast, None, None).unwrap_err();
+    assert!(error.to_string().contains("dtype"), "{error}");
+    assert!(Comparison::of(&cast, &cast, None, None).is_ok(), "positive control");
+    // Rows of both in one run are two tables.
+    let rows = before().rows.into_iter().chain(cast.rows).collect();
+    assert_eq!(Evaluation::from_rows("both", rows).tables.len(), 2);
+}

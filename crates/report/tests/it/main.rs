@@ -11,6 +11,7 @@ mod evaluation;
 mod evaluation_files;
 mod live;
 mod page;
+mod rejudged;
 #[path = "../../../record/tests/it/sample.rs"]
 mod sample;
 mod suite;
