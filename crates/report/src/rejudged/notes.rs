@@ -78,6 +78,9 @@ pub fn notes(dir: &Path, named: &[&Path]) -> Result<Vec<String>, ReadError> {
 fn told(mark: &Mark) -> String {
     let time = mark.time.strftime("%Y-%m-%d").to_string();
     let mut text = sentence(mark.changed, mark.judged, &time, Path::new(&mark.run));
+    if mark.only != "all" {
+        text = format!("{text}, with `--only {}`", one_line(&mark.only, 60));
+    }
     if !mark.reasons.is_empty() {
         let reasons: Vec<String> =
             mark.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

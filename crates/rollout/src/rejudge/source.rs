@@ -57,8 +57,8 @@ impl Source {
             history.episodes.values().map(|episode| episode.setup.profile).collect();
         let mut profiles = profiles.into_iter();
         let (Some(profile), None) = (profiles.next(), profiles.next()) else {
-            let several = history.episodes.is_empty();
-            let why = if several { "it has no episode" } else { "it has several profiles" };
+            let is_empty = history.episodes.is_empty();
+            let why = if is_empty { "it has no episode" } else { "it has several profiles" };
             let message = format!("failed to judge {} again: {why}", dir.display());
             let hint = "name a run of `optimize`, `eval` or `judge --out`, or the folder `record` of a stage of \
                         `train`"
