@@ -100,7 +100,8 @@ pub(crate) enum Command {
     /// `analyze` read, and says which verdicts changed and why. The earlier run gets a file `rejudged.json`:
     /// its reports say from then on which of its figures no longer hold.
     ///
-    /// Times are compared where hardware, driver, torch, compiler and tier are the same.
+    /// Times are compared where hardware, driver, torch, compiler and tier are the same, and never on the cpu
+    /// device.
     ///
     /// Running the same command again resumes it. Exits with 0 when every candidate was judged, whatever
     /// the verdicts are.

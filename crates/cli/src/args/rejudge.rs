@@ -30,7 +30,7 @@ pub(crate) struct RejudgeArgs {
     /// `changed`: whose verdict changed when the run was judged again the last time.
     ///
     /// `failed`: whose recorded verdict is not verified.
-    #[arg(long, value_name = "all|changed|failed|NAME", default_value = "all")]
+    #[arg(long, value_name = "WHICH", default_value = "all")]
     pub(crate) only: String,
     /// Device to judge on: `auto`, `cpu`, `cuda:N`, or `all` GPUs; also a list. On another kind of device
     /// than that of RUN, times are not compared.

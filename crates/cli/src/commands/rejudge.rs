@@ -106,11 +106,10 @@ fn jobs(args: &RejudgeArgs) -> Result<Vec<Job>, Failure> {
     let mut jobs: Vec<Job> = Vec::new();
     for dir in dirs {
         let beside = default_folder(&dir, &args.only);
-        let name = beside.file_name().unwrap_or_default();
         let out = match &args.out {
-            None => beside.clone(),
+            None => beside,
             Some(out) if alone => out.clone(),
-            Some(out) => out.join(name),
+            Some(out) => out.join(name_of(&dir, &beside)),
         };
         if jobs.iter().any(|job| job.out == out) {
             let message = format!(
@@ -129,6 +128,15 @@ fn jobs(args: &RejudgeArgs) -> Result<Vec<Job>, Failure> {
         jobs.push(Job { dir, out, source, chosen, found });
     }
     Ok(jobs)
+}
+
+/// Name of a new run folder among others. Records of training are all called `record`: they get their stage's name.
+fn name_of(dir: &Path, beside: &Path) -> String {
+    let text = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match dir.parent() {
+        Some(stage) if text(dir) == "record" => format!("{}-{}", text(stage), text(beside)),
+        _ => text(beside),
+    }
 }
 
 /// The records of a training run, by stage.
