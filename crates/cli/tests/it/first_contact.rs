@@ -17,6 +17,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       eval         Evaluate policies on a suite of tasks: pass rates and speed-ups
       judge        Verify one candidate against its task, and time it
       replay       Verify and time again what a verdict of the device tier was given on: its launch plan
+      rejudge      Judge the final candidates of earlier runs again, by today's rules
       report       Print the results of runs as a table and write them as an HTML page
       compare      Compare two runs of `eval`, task by task
       analyze      Analyse evaluations and training runs: gap closed, best of N, roofline, times, plots
@@ -88,7 +89,7 @@ fn completions_and_man_pages_cover_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    insta::assert_snapshot!(pages.join(" "), @"warpwright-analyze-best-of.1 warpwright-analyze-gap.1 warpwright-analyze-merge.1 warpwright-analyze-plot.1 warpwright-analyze-roofline.1 warpwright-analyze-step-times.1 warpwright-analyze-steps.1 warpwright-analyze-verdict-times.1 warpwright-analyze.1 warpwright-bench-judge.1 warpwright-bench-record.1 warpwright-bench-serve.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-replay.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
+    insta::assert_snapshot!(pages.join(" "), @"warpwright-analyze-best-of.1 warpwright-analyze-gap.1 warpwright-analyze-merge.1 warpwright-analyze-plot.1 warpwright-analyze-roofline.1 warpwright-analyze-step-times.1 warpwright-analyze-steps.1 warpwright-analyze-verdict-times.1 warpwright-analyze.1 warpwright-bench-judge.1 warpwright-bench-record.1 warpwright-bench-serve.1 warpwright-bench.1 warpwright-compare.1 warpwright-completions.1 warpwright-doctor.1 warpwright-eval.1 warpwright-experiment.1 warpwright-judge.1 warpwright-optimize.1 warpwright-rejudge.1 warpwright-replay.1 warpwright-report.1 warpwright-serve.1 warpwright-synth.1 warpwright-task-compose.1 warpwright-task-drop.1 warpwright-task-lint.1 warpwright-task-show.1 warpwright-task-stats.1 warpwright-task.1 warpwright-train.1 warpwright-trajectory-export.1 warpwright-trajectory-show.1 warpwright-trajectory.1 warpwright-watch.1 warpwright-worker.1 warpwright.1");
 }
 
 #[test]
