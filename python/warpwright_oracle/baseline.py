@@ -23,6 +23,7 @@ import torch
 
 from . import extension, headers, meta_compile, precision
 from .arena import Arena, initialise
+from .arguments import are_named, invoke
 from .channel import Channel, arguments, serve
 from .distance import distance
 from .player import Call, Player
@@ -132,9 +133,9 @@ class Baseline(Player):
     def _nothing(self) -> Call:
         """The empty call with which windows are compared. On a GPU it touches the device once."""
         if not self.cuda:
-            return lambda *_: None
+            return lambda *_, **__: None
         scalar = self.pulse = torch.ones(1, device=self.device)
-        return lambda *_: (scalar.add_(0), None)[1]
+        return lambda *_, **__: (scalar.add_(0), None)[1]
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Compiles one baseline and runs it until it is warm. Holds the device alone while
@@ -166,7 +167,7 @@ class Baseline(Player):
         for _ in range(times):
             if which in self.graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            self.calls[which](*self.warm)
+            invoke(self.calls[which], self.warm)
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         return self._holding("alone")
@@ -270,7 +271,7 @@ class Baseline(Player):
         tree = flatten(inputs, copies)
         seed_everything(1)
         with torch.no_grad():
-            given = self.calls[which](*unflatten(tree, [t.clone() for t in copies]))
+            given = invoke(self.calls[which], unflatten(tree, [t.clone() for t in copies]))
         tensors: list[torch.Tensor] = []
         flatten(given, tensors)
         # The next replay of a CUDA graph overwrites these results.
@@ -311,13 +312,16 @@ class Baseline(Player):
         overwrites; a user has to mark steps as well. Where not all results are kept, the last one
         is reported as often as a candidate reports each of its own."""
         self.results = results = deque[Any](maxlen=1 if which in self.graphs else self.keep)
-        graphed = which in self.graphs
+        graphed, named = which in self.graphs, are_named(self.sets)
         call, sets, mark = self.calls[which], self.sets, torch.compiler.cudagraph_mark_step_begin
         with torch.no_grad():
             for index in order:
                 if graphed:
                     mark()
-                results.append(call(*sets[index]))
+                if named:
+                    results.append(call(*sets[index], **sets[index].named))
+                else:
+                    results.append(call(*sets[index]))
         return list(results) if len(results) == len(order) else [results[-1]] * len(order)
 
     def bandwidth(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from .families import (
     changes,
     exchangeable,
     in_order,
+    signed,
 )
 from .looked import Looked, NotAllowedError, apart, differs, honest
 from .repeats import noisy
@@ -111,6 +112,7 @@ class Calibrator:
         oracle = self.oracle
         tensors: list[torch.Tensor] = []
         flatten(oracle.reference.inputs(seed), tensors)
+        tensors = [signed(tensor) for tensor in tensors]
         oracle.traits = traits = self._traits(seed, tensors)
         oracle.others = {
             SLICES: Slices.of(tensors, traits),
@@ -231,7 +233,7 @@ class Calibrator:
                 for i, traits in list(found.items()):
                     if isinstance(traits, Labels):
                         found[i] = traits.beside(others[i])
-                        drawn[i].append(others[i])
+                        drawn[i].append(signed(others[i]))
             # A few bounds may be sorted by coincidence, but not in every sample.
             for i, seen in drawn.items():
                 if all(in_order(each) for each in seen):

@@ -32,20 +32,22 @@ SCALARS: dict[str, Any] = {
     "float64": ctypes.c_double,
 }
 # Accepted tensor dtypes per C element type. Unsigned words accept every dtype of their width, for
-# kernels that move bits.
+# kernels that move bits. A complex number is a pair of floating-point ones.
 ELEMENTS: dict[str, tuple[torch.dtype, ...]] = {
-    "float64": (torch.float64,),
-    "float32": (torch.float32,),
+    "float64": (torch.float64, torch.complex128),
+    "float32": (torch.float32, torch.complex64),
     "float16": (torch.float16,),
     "bfloat16": (torch.bfloat16,),
+    "float8_e4m3fn": (torch.float8_e4m3fn,),
+    "float8_e5m2": (torch.float8_e5m2,),
     "int64": (torch.int64,),
     "int32": (torch.int32,),
     "int16": (torch.int16,),
     "int8": (torch.int8,),
-    "uint64": (torch.int64, torch.float64),
-    "uint32": (torch.int32, torch.float32),
-    "uint16": (torch.int16, torch.float16, torch.bfloat16),
-    "uint8": (torch.uint8, torch.bool, torch.int8),
+    "uint64": (torch.uint64, torch.int64, torch.float64),
+    "uint32": (torch.uint32, torch.int32, torch.float32),
+    "uint16": (torch.uint16, torch.int16, torch.float16, torch.bfloat16),
+    "uint8": (torch.uint8, torch.bool, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2),
     "bool": (torch.bool, torch.uint8),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .arguments import invoke
 from .dispatch import OperatorMode
 from .reference import Reference
 
@@ -71,7 +72,7 @@ def graph(source: str, mode: str, seed: int) -> dict[str, Any] | None:
                 if isinstance(leaf, torch.Tensor):
                     recorder.leaf(leaf, "input")
             with torch.no_grad(), recorder:
-                outputs = model(*inputs)
+                outputs = invoke(model, inputs)
     except Exception:  # a run of the reference reports its errors
         return None
     given = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]

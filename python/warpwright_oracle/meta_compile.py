@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .arguments import invoke
 from .reference import Reference
 from .tensors import flatten, unflatten
 
@@ -89,7 +90,7 @@ def compile_on_meta(
         with hollow.weights(model), torch.no_grad():
             for settings in modes:
                 with contextlib.suppress(_Compiled), torch._dynamo.error_on_graph_break(True):
-                    torch.compile(model, **settings)(*arguments)
+                    invoke(torch.compile(model, **settings), arguments)
                     raise RuntimeError("there is nothing that Inductor would compute")
     except Exception as error:  # the first run compiles it
         torch._dynamo.reset()

@@ -37,7 +37,6 @@ def properties(oracle: Oracle, seed: int, other: Another) -> dict[str, Any]:
     oracle.form = Form(inputs)
     ran = oracle.call("init", inputs, 1)
     first = ran.outputs
-    carried(first, "forward()", returned=True)
     given: list[torch.Tensor] = []
     tree = flatten(first, given)
     this = Given(tree, given + ran.after)

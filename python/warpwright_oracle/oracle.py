@@ -210,6 +210,7 @@ class Oracle:
     def call(self, variant: str, inputs: Any, seed: int) -> Ran:
         """A call of the reference on copies of the inputs. Records which inputs it changes."""
         outputs, mine, copies = forward(self.models[variant], inputs, seed)
+        carried(outputs, "output", returned=True)
         pairs = enumerate(zip(mine, copies, strict=True))
         changed = {i for i, (a, b) in pairs if not same(a, b)}
         self.changes |= changed

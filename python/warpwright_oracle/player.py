@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .arena import Arena
+from .arguments import are_named
 from .tensors import flatten, place
 
 Call = Callable[..., Any]
@@ -65,6 +66,10 @@ class Player:
         sets, results = self.sets, []
         self.results = results
         with torch.no_grad():
+            if are_named(sets):
+                for index in order:
+                    results.append(call(*sets[index], **sets[index].named))
+                return results
             for index in order:
                 results.append(call(*sets[index]))
         return results

@@ -21,6 +21,7 @@ del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision  # noqa: E402
 from .arena import Memory  # noqa: E402
+from .arguments import invoke  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .host_recording import HostMode, HostRuntime  # noqa: E402
 from .reference import in_mode, load_module, placed, prepare  # noqa: E402
@@ -175,7 +176,7 @@ class Recorder:
                 whole = torch.empty(0, dtype=torch.uint8, device=self.device)
                 self.runtime.fill(whole.set_(storage), 0, 1)
         with torch.no_grad():
-            model(*unflatten(value["tree"], tensors))
+            invoke(model, unflatten(value["tree"], tensors))
 
     def _call_twice(
         self, model: torch.nn.Module, value: dict[str, Any]
@@ -193,7 +194,7 @@ class Recorder:
                 addresses.append([tensor.data_ptr() for tensor in tensors])
                 given = unflatten(value["tree"], tensors)
                 with self._phase(phase):
-                    result = model(*given)
+                    result = invoke(model, given)
                 outputs = self._outputs(result)
                 held = (result, given, tensors)
                 del result, given, tensors

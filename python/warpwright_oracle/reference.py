@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 
-from . import forms, hostdevice
+from . import forms, hostdevice, records
+from .arguments import Arguments
 from .channel import Refusal
 
+TASK = "model"
+"""Name of the module of a task. The module may be loaded again by other names."""
 MOST_BUFFERS = 256 << 20
 """Largest size in bytes of buffers that are copied: memory planning does not include the copy."""
 CASTS = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -111,8 +114,12 @@ def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with every tensor on ``device``."""
     if isinstance(value, torch.Tensor):
         return value.detach().to(device)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_device(item, device) for item in value))
+    if (named := records.items(value)) is not None:
+        moved = [(name, to_device(item, device)) for name, item in named]
+        return records.rebuilt(type(value), moved)
+    if isinstance(value, Arguments):
+        named = {name: to_device(item, device) for name, item in value.named.items()}
+        return Arguments((to_device(item, device) for item in value), named)
     if isinstance(value, tuple):
         return tuple(to_device(item, device) for item in value)
     if isinstance(value, list):
@@ -129,7 +136,7 @@ class Reference:
     init: Any
     """Arguments of the model's constructor, after ``make``."""
 
-    def __init__(self, source: str, device: str, mode: str, name: str = "model") -> None:
+    def __init__(self, source: str, device: str, mode: str, name: str = TASK) -> None:
         self.device = torch.device(device)
         self.mode = mode
         if self.device.type == "cuda":
@@ -137,6 +144,8 @@ class Reference:
         if self.device.type == "cpu":
             hostdevice.map_cuda_to_host(source, pretend=False)
         self.module = load_module(source, name)
+        if name == TASK:
+            records.forget()
         for needed in ("Model", "get_inputs"):
             if not hasattr(self.module, needed):
                 raise Refusal("incomplete", f"the reference defines no {needed}")
@@ -177,8 +186,10 @@ class Reference:
         if made is None:
             seed_everything(seed)
             made = forms.drawn(self.module.get_inputs)
-        given = forms.positional(made, self.module.Model.forward)
-        return [to_device(item, self.device) for item in given]
+        given = forms.arguments(made, self.module.Model.forward)
+        if self.module.__name__ == TASK:
+            records.remember(given)
+        return to_device(given, self.device)
 
 
 def perturb(model: torch.nn.Module, seed: int) -> None:

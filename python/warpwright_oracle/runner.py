@@ -21,6 +21,7 @@ del sys.modules["numpy"]
 
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .arena import Arena, initialise  # noqa: E402
+from .arguments import invoke  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
 from .reference import in_mode, load_module, placed, prepare  # noqa: E402
@@ -117,7 +118,7 @@ class Runner(Player):
         self._zone(request)
         given = self._values(request["inputs"])
         with torch.no_grad():
-            self.calls[request["variant"]](*given)
+            invoke(self.calls[request["variant"]], given)
         if self.cuda:  # the judge will overwrite the inputs
             torch.cuda.synchronize()
         return {}

@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from .arguments import invoke
 from .dispatch import OperatorMode
 from .reference import Reference, seed_everything
 from .tensors import flatten, place, unflatten
@@ -79,7 +80,7 @@ def forward(
     buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
     seed_everything(seed)
     with torch.no_grad():
-        outputs = model(*unflatten(tree, copies))
+        outputs = invoke(model, unflatten(tree, copies))
         for name, value in buffers.items():
             model.get_buffer(name).copy_(value)
     return outputs, mine, copies

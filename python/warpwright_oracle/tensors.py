@@ -7,10 +7,12 @@ places; it passes the tree through unread.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
+
+from . import records
+from .arguments import Arguments
 
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
@@ -21,6 +23,9 @@ DTYPES: dict[str, torch.dtype] = {
     "int32": torch.int32,
     "int16": torch.int16,
     "int8": torch.int8,
+    "uint64": torch.uint64,
+    "uint32": torch.uint32,
+    "uint16": torch.uint16,
     "uint8": torch.uint8,
     "bool": torch.bool,
     "complex64": torch.complex64,
@@ -38,17 +43,19 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"tuple": [flatten(item, tensors) for item in value]}
+    if (named := records.items(value)) is not None:
+        made = [[name, flatten(item, tensors)] for name, item in named]
+        return {"record": {"name": type(value).__name__, "items": made}}
     if isinstance(value, tuple):
         return {"tuple": [flatten(item, tensors) for item in value]}
+    if isinstance(value, Arguments):
+        positional = [flatten(item, tensors) for item in value]
+        made = [[name, flatten(item, tensors)] for name, item in value.named.items()]
+        return {"call": {"positional": positional, "named": made}}
     if isinstance(value, list):
         return {"list": [flatten(item, tensors) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[str(k), flatten(v, tensors)] for k, v in value.items()]}
-    if is_record(value):
-        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {"dict": [[name, flatten(item, tensors)] for name, item in fields]}
+        return {"dict": [[key_of(k), flatten(v, tensors)] for k, v in value.items()]}
     if isinstance(value, torch.dtype):
         return {"dtype": NAMES[value]}
     if isinstance(value, torch.device):
@@ -64,9 +71,11 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be handed to another process")
 
 
-def is_record(value: Any) -> bool:
-    """Whether a value is a dataclass instance, which is compared like a dict of its fields."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+def key_of(key: Any) -> int | str | None:
+    """A dict's key in a tree. Integers stay integers; keys of other types become text."""
+    if isinstance(key, int):
+        return int(key)
+    return key if key is None or isinstance(key, str) else str(key)
 
 
 def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
@@ -80,6 +89,12 @@ def unflatten(tree: Any, tensors: list[torch.Tensor]) -> Any:
         return [unflatten(item, tensors) for item in body]
     if kind == "dict":
         return {key: unflatten(item, tensors) for key, item in body}
+    if kind == "record":
+        given = [(name, unflatten(item, tensors)) for name, item in body["items"]]
+        return records.made(body["name"], given)
+    if kind == "call":
+        named = {name: unflatten(item, tensors) for name, item in body["named"]}
+        return Arguments((unflatten(item, tensors) for item in body["positional"]), named)
     if kind == "dtype":
         return DTYPES[body]
     if kind == "device":
@@ -126,6 +141,8 @@ def outline(tree: Any) -> Any:
         return {"tuple": [outline(item) for item in body]}
     if kind == "dict":
         return {"dict": [[key, outline(item)] for key, item in body]}
+    if kind == "record":
+        return {"dict": [[name, outline(item)] for name, item in body["items"]]}
     if kind in ("float", "complex") or (kind == "value" and type(body) in (int, float)):
         return {"number": None}
     return tree

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .arena import ALIGN
+from .arguments import invoke
 from .channel import exhausted
 from .families import OWN, Labels
 from .reference import seed_everything
@@ -88,7 +89,7 @@ class Truth:
         flatten(inputs, taken)
         try:
             with torch.no_grad(), mode, self._widening():
-                given = model(*inputs)
+                given = invoke(model, inputs)
             outputs: list[torch.Tensor] = []
             flatten(given, outputs)
             return outputs + self.oracle.after(taken)
@@ -140,7 +141,7 @@ class Truth:
         wide, copies = self._widened(inputs, free)
         seed_everything(1)
         with torch.no_grad(), self._widening():
-            given = model(*wide)
+            given = invoke(model, wide)
         tensors: list[torch.Tensor] = []
         tree = flatten(given, tensors)
         tensors += self.oracle.after(copies)

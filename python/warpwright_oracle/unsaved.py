@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from . import records
 from .channel import Refusal
 from .reference import Reference, seed_everything
 
@@ -46,6 +47,7 @@ def another(reference: Reference, source: str, init: torch.nn.Module, seed: int)
     with contextlib.suppress(Exception):
         seed_everything(seed + 1)
         afresh = Reference(source, str(reference.device), reference.mode, "model_again")
+        records.share(reference.module, afresh.module)
         afresh.init = reference.init
         model = afresh.build(seed + 1)
         mine, theirs = _held(init), _held(model)

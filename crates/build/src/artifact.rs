@@ -241,6 +241,12 @@ pub enum Element {
     Float16,
     /// `__nv_bfloat16`.
     Bfloat16,
+    /// `__nv_fp8_e4m3`.
+    #[serde(rename = "float8_e4m3fn")]
+    Float8E4m3fn,
+    /// `__nv_fp8_e5m2`.
+    #[serde(rename = "float8_e5m2")]
+    Float8E5m2,
     /// `float`.
     Float32,
     /// `double`.

@@ -57,6 +57,8 @@ fn pointee(element: hostcuda::Element) -> Option<Element> {
         From::F64 => Element::Float64,
         From::F16 => Element::Float16,
         From::BF16 => Element::Bfloat16,
+        From::F8E4M3 => Element::Float8E4m3fn,
+        From::F8E5M2 => Element::Float8E5m2,
         From::I8 => Element::Int8,
         From::U8 => Element::Uint8,
         From::I16 => Element::Int16,
@@ -70,9 +72,13 @@ fn pointee(element: hostcuda::Element) -> Option<Element> {
     })
 }
 
-/// CUDA's vector types end in their length: `float4`, `uchar2`, `__half2`, `__nv_bfloat162`.
+/// CUDA's vector types end in their length: `float4`, `uchar2`, `__half2`, `__nv_bfloat162`. Those of
+/// 8-bit floating point have it in the middle: `__nv_fp8x4_e4m3`.
 fn lanes(c_type: &str) -> u32 {
     let vector = |word: &str| {
+        if let Some(rest) = word.strip_prefix("__nv_fp8") {
+            return rest.strip_prefix('x')?.chars().next()?.to_digit(10);
+        }
         let word = word
             .strip_prefix("__nv_bfloat16")
             .map_or(word, |rest| if rest.is_empty() { "__nv_bfloat" } else { rest });
@@ -144,6 +150,8 @@ mod tests {
             ("uint8_t *", 1),
             ("int64_t *", 1),
             ("float2 const *", 2),
+            ("__nv_fp8_e4m3 *", 1),
+            ("const __nv_fp8x4_e5m2 *", 4),
         ] {
             assert_eq!(lanes(c_type), expected, "{c_type}");
         }

@@ -70,12 +70,15 @@ fn integer(base: &str) -> Option<(bool, u8)> {
 
 /// The element type of a pointer to `base`.
 pub(crate) fn element(base: &str) -> Option<Element> {
-    let stem = base.strip_suffix(['1', '2', '3', '4']).unwrap_or(base);
+    let vector = base.strip_suffix(['1', '2', '3', '4']).unwrap_or(base);
+    let stem = if base.starts_with("__nv_fp8") { base } else { vector };
     Some(match stem {
         "float" => Element::F32,
         "double" => Element::F64,
         "__half" | "half" | "__half_raw" => Element::F16,
         "__nv_bfloat16" | "nv_bfloat16" => Element::BF16,
+        "__nv_fp8_e4m3" | "__nv_fp8x2_e4m3" | "__nv_fp8x4_e4m3" => Element::F8E4M3,
+        "__nv_fp8_e5m2" | "__nv_fp8x2_e5m2" | "__nv_fp8x4_e5m2" => Element::F8E5M2,
         "void" => Element::Void,
         "bool" => Element::Bool,
         "longlong" => Element::I64,

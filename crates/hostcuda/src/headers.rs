@@ -20,6 +20,7 @@ headers!(
     "cuda.h",
     "cuda_bf16.h",
     "cuda_fp16.h",
+    "cuda_fp8.h",
     "cuda_runtime.h",
     "cuda_runtime_api.h",
     "device_functions.h",

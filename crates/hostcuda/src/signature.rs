@@ -88,6 +88,10 @@ pub enum Element {
     F16,
     /// `__nv_bfloat16`
     BF16,
+    /// `__nv_fp8_e4m3`
+    F8E4M3,
+    /// `__nv_fp8_e5m2`
+    F8E5M2,
     /// `int8_t`, `char`
     I8,
     /// `uint8_t`

@@ -7,7 +7,7 @@ use crate::lexer::Token;
 use crate::refusal::Refusal;
 
 /// Headers by prefix, with reasons.
-const HEADERS: [(&str, &str); 24] = [
+const HEADERS: [(&str, &str); 23] = [
     ("cub/", "cub is not available on the cpu device: write the reduction or scan out"),
     ("thrust/", "thrust is not available on the cpu device: write a kernel"),
     ("cutlass/", "cutlass is not available on the cpu device"),
@@ -17,7 +17,6 @@ const HEADERS: [(&str, &str); 24] = [
     ("cuda/", "libcu++ is not available on the cpu device"),
     ("nv/", "libcu++ is not available on the cpu device"),
     ("cudaTypedefs.h", "the driver API is not available on the cpu device"),
-    ("cuda_fp8.h", "8-bit floating point is not available on the cpu device"),
     ("cuda_fp4.h", "4-bit floating point is not available on the cpu device"),
     ("cuda_fp6.h", "6-bit floating point is not available on the cpu device"),
     ("curand", "curand is not available on the cpu device"),
@@ -87,14 +86,15 @@ const WORDS: [(&str, &str); 33] = [
 ];
 
 /// Identifiers by prefix.
-const PREFIXES: [(&str, &str); 9] = [
+const PREFIXES: [(&str, &str); 10] = [
     ("cudaGraph", "CUDA graphs are not available on the cpu device"),
     ("cudaLaunchKernelEx", "extended launches are not available on the cpu device: use <<< >>>"),
     ("__pipeline_", "asynchronous copies have no counterpart on the cpu device: load and store"),
     ("curand", "curand is not available on the cpu device"),
     ("cublasLt", "cublasLt is not available on the cpu device: cublas_v2.h has the plain GEMMs"),
     ("cudnn", "cudnn is not available on the cpu device"),
-    ("__nv_fp8", "8-bit floating point is not available on the cpu device"),
+    ("__nv_fp4", "4-bit floating point is not available on the cpu device"),
+    ("__nv_fp6", "6-bit floating point is not available on the cpu device"),
     ("__wgmma", "tensor core operations have no counterpart on the cpu device"),
     ("__mma", "tensor core operations have no counterpart on the cpu device"),
 ];

@@ -49,6 +49,7 @@ HOSTCUDA_INLINE uint16_t bf16_of_float(float f) {
 
 #define HOSTCUDA_HALF(H, H2, to_float, of_float)                                                       \
   struct H##_raw { uint16_t x; };                                                                      \
+  struct H2##_raw { uint16_t x, y; };                                                                  \
   struct alignas(2) H {                                                                                \
     uint16_t bits;                                                                                     \
     H() = default;                                                                                     \
@@ -72,6 +73,7 @@ HOSTCUDA_INLINE uint16_t bf16_of_float(float f) {
     H x, y;                                                                                            \
     H2() = default;                                                                                    \
     __attribute__((always_inline)) constexpr H2(H a, H b) : x(a), y(b) {}                              \
+    constexpr H2(H2##_raw r) : x(H##_raw{r.x}), y(H##_raw{r.y}) {}                                     \
   };                                                                                                   \
   HOSTCUDA_HALF_OPERATOR(H, H2, +, add)                                                                \
   HOSTCUDA_HALF_OPERATOR(H, H2, -, sub)                                                                \

@@ -36,7 +36,7 @@ fn unsupported_device_constructs_are_refused() {
         ("__nanosleep(100);", "__nanosleep"),
         ("volatile float* v = x; v[i] += v[i + 16];", "volatile"),
         ("volatile __shared__ float s[64];", "volatile"),
-        ("__nv_fp8_e4m3 f;", "__nv_fp8_e4m3"),
+        ("__nv_fp4_e2m1 f;", "__nv_fp4_e2m1"),
     ] {
         let found = refused(&in_kernel(statement));
         let first = &found[0];
@@ -68,7 +68,7 @@ fn unsupported_host_and_file_scope_constructs_are_refused() {
         ("#include <cuda_pipeline.h>", "#include <cuda_pipeline.h>"),
         ("#include <cuda/barrier>", "#include <cuda/barrier>"),
         ("#include <curand_kernel.h>", "#include <curand_kernel.h>"),
-        ("#include <cuda_fp8.h>", "#include <cuda_fp8.h>"),
+        ("#include <cuda_fp4.h>", "#include <cuda_fp4.h>"),
         (
             "#include <cooperative_groups/memcpy_async.h>",
             "#include <cooperative_groups/memcpy_async.h>",

@@ -245,7 +245,7 @@ fn tensor<'a>(arena: &'a Arena, at: &'a Located) -> Option<Tensor<'a>> {
     Some(Tensor {
         arena,
         offset: at.offset,
-        dtype: (at.dtype as u32, at.dtype.size()),
+        dtype: (at.dtype.code(), at.dtype.size()),
         shape: &at.shape,
         strides: &at.strides,
         contiguous: at.contiguous(),

@@ -1,6 +1,6 @@
 //! Element types of tensors, and their values as numbers.
 
-/// An element type the judge can compare. `native/compare.cu` knows them by their order.
+/// An element type the judge can compare. `native/compare.cu` knows them by [`Dtype::code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dtype {
     F64,
@@ -15,6 +15,9 @@ pub(crate) enum Dtype {
     Bool,
     F8E4m3,
     F8E5m2,
+    U16,
+    U32,
+    U64,
 }
 
 impl Dtype {
@@ -31,6 +34,9 @@ impl Dtype {
             "int8" => Self::I8,
             "uint8" => Self::U8,
             "bool" => Self::Bool,
+            "uint16" => Self::U16,
+            "uint32" => Self::U32,
+            "uint64" => Self::U64,
             "float8_e4m3fn" => Self::F8E4m3,
             "float8_e5m2" => Self::F8E5m2,
             _ => return None,
@@ -50,10 +56,21 @@ impl Dtype {
     /// Bytes per element.
     pub(crate) fn size(self) -> u64 {
         match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 | Self::I16 => 2,
+            Self::F64 | Self::I64 | Self::U64 => 8,
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 | Self::Bool | Self::F8E4m3 | Self::F8E5m2 => 1,
+        }
+    }
+
+    /// Its number in `native/compare.cu`. Integers are compared bit by bit, so the wider unsigned ones have
+    /// the numbers of the signed ones.
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Self::U16 => Self::I16 as u32,
+            Self::U32 => Self::I32 as u32,
+            Self::U64 => Self::I64 as u32,
+            other => other as u32,
         }
     }
 
@@ -112,7 +129,7 @@ impl Dtype {
         }
     }
 
-    /// The element at the start of `bytes`; `i64` values beyond 2^53 round. NaN where `bytes` are
+    /// The element at the start of `bytes`; 64-bit values beyond 2^53 round. NaN where `bytes` are
     /// too few.
     pub(crate) fn value(self, bytes: &[u8]) -> f64 {
         self.bits(bytes).map_or(f64::NAN, |bits| self.decoded(bits))
@@ -138,6 +155,9 @@ impl Dtype {
             Self::I16 => f64::from(bits as i16),
             Self::I8 => f64::from(bits as i8),
             Self::U8 | Self::Bool => f64::from(bits as u8),
+            Self::U16 => f64::from(bits as u16),
+            Self::U32 => f64::from(bits as u32),
+            Self::U64 => bits as f64,
             Self::F8E4m3 => e4m3(bits as u8),
             // The upper half of a binary16.
             Self::F8E5m2 => half((bits as u16) << 8),
@@ -202,6 +222,19 @@ mod tests {
         }
         assert!(Dtype::F8E4m3.decoded(0x7f).is_nan());
         assert!(Dtype::F8E5m2.decoded(0x7c).is_infinite());
+    }
+
+    #[test]
+    fn unsigned_integers_have_no_sign() {
+        for (dtype, largest) in [
+            (Dtype::U16, f64::from(u16::MAX)),
+            (Dtype::U32, f64::from(u32::MAX)),
+            (Dtype::U64, 2f64.powi(64)),
+        ] {
+            assert_eq!(dtype.value(&[0xff; 8]), largest);
+            assert!(!dtype.is_real() && dtype.code() <= Dtype::F8E5m2 as u32);
+        }
+        assert_eq!(Dtype::parse("uint32"), Some(Dtype::U32));
     }
 
     #[test]

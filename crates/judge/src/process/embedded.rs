@@ -14,6 +14,7 @@ macro_rules! package {
 const PACKAGE: &[(&str, &str)] = package![
     "__init__.py",
     "arena.py",
+    "arguments.py",
     "meta_compile.py",
     "baseline.py",
     "calibration.py",
@@ -43,6 +44,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "player.py",
     "precision.py",
     "inductor_warmup.py",
+    "records.py",
     "reference.py",
     "repeats.py",
     "rounding.py",

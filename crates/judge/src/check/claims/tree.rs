@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// Longest outline, in characters.
 const MAX_OUTLINE: usize = 160;
@@ -29,8 +29,8 @@ impl fmt::Display for Differs {
     }
 }
 
-/// Equal nesting and equal plain values; a list and a tuple count as the same, and dicts with the same
-/// keys in another order. Numbers are as near to the reference's, or to those of the tree in float64, as
+/// Equal nesting and equal plain values. A list and a tuple count as the same. So do a dict and a record
+/// with the same keys, in any order, and a record and a tuple of its items in order. Numbers are as near to the reference's, or to those of the tree in float64, as
 /// honest programs come. Of each tensor of the reference, which of the claimed ones it is.
 pub(crate) fn same(
     claimed: &Json,
@@ -53,36 +53,57 @@ fn same_at(
     let (Some((kind, mine)), Some((other, theirs))) = (node(claimed), node(wanted)) else {
         return differs("what was given is no value");
     };
-    let exact = exact.and_then(node).map(|(_, body)| body);
+    let exact = exact.and_then(node);
     match (kind, other) {
-        ("list" | "tuple", "list" | "tuple") => {
-            let (Some(x), Some(y)) = (mine.as_array(), theirs.as_array()) else {
+        ("list" | "tuple" | "record", "list" | "tuple") | ("list" | "tuple", "record") => {
+            let (Some(x), Some(y)) = (in_order(kind, mine), in_order(other, theirs)) else {
                 return differs("what was given is no value");
             };
             if x.len() != y.len() {
                 return differs("the number of items differs");
             }
-            x.iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
-                same_at(p, q, exact.and_then(|e| e.get(i)), &format!("{at}[{i}]"), tensors)
+            x.into_iter().zip(y).enumerate().try_for_each(|(i, (p, q))| {
+                same_at(
+                    p,
+                    q,
+                    exact.and_then(|exact| item(exact, i)),
+                    &format!("{at}[{i}]"),
+                    tensors,
+                )
             })
         }
-        ("dict", "dict") => {
-            let (Some(x), Some(y)) = (mine.as_array(), theirs.as_array()) else {
+        ("dict" | "record", "dict" | "record") => {
+            let (Some(x), Some(y)) = (by_name(kind, mine), by_name(other, theirs)) else {
                 return differs("what was given is no value");
             };
-            if x.len() != y.len() {
-                return differs("the keys differ");
-            }
-            y.iter().enumerate().try_for_each(|(i, q)| {
+            // A record has all of its fields, a mapping only those that are not None.
+            let optional = [kind, other].contains(&"record");
+            let none = |pair: &Json| pair.get(1) == Some(&json!({"value": null}));
+            let mut used = 0;
+            for (i, q) in y.iter().enumerate() {
                 // In the same place, as a rule.
                 let mut same = x.get(i).into_iter().chain(x).filter(|p| p.get(0) == q.get(0));
-                let Some(p) = same.next() else { return differs("the keys differ") };
+                let Some(p) = same.next() else {
+                    if optional && none(q) {
+                        continue;
+                    }
+                    return differs("the keys differ");
+                };
+                used += 1;
                 let key = q.get(0).map(ToString::to_string).unwrap_or_default();
-                let exact = exact.and_then(|e| e.get(i)).and_then(|pair| pair.get(1));
                 let null = &Json::Null;
                 let (p, q) = (p.get(1).unwrap_or(null), q.get(1).unwrap_or(null));
-                same_at(p, q, exact, &format!("{at}[{key}]"), tensors)
-            })
+                same_at(
+                    p,
+                    q,
+                    exact.and_then(|exact| item(exact, i)),
+                    &format!("{at}[{key}]"),
+                    tensors,
+                )?;
+            }
+            let named = |pair: &Json| y.iter().any(|q| q.get(0) == pair.get(0));
+            let spare = x.iter().filter(|&p| optional && none(p) && !named(p)).count();
+            if used + spare == x.len() { Ok(()) } else { differs("the keys differ") }
         }
         // The reference's are numbered in this order.
         ("tensor", "tensor") => match mine.as_u64().and_then(|index| usize::try_from(index).ok()) {
@@ -94,7 +115,7 @@ fn same_at(
         },
         ("value", "value") => match (mine.as_number(), theirs.as_number()) {
             (Some(x), Some(y)) => {
-                let exact = exact.and_then(Json::as_number);
+                let exact = exact.and_then(|(_, body)| body.as_number());
                 if near(x, y, exact) { Ok(()) } else { differs("the number is another") }
             }
             _ if mine == theirs => Ok(()),
@@ -102,6 +123,28 @@ fn same_at(
         },
         _ if kind == other && mine == theirs => Ok(()),
         _ => differs("the kinds differ"),
+    }
+}
+
+/// What a list, a tuple or a record holds.
+fn in_order<'a>(kind: &str, body: &'a Json) -> Option<Vec<&'a Json>> {
+    if kind == "record" {
+        return by_name(kind, body)?.iter().map(|pair| pair.get(1)).collect();
+    }
+    Some(body.as_array()?.iter().collect())
+}
+
+/// The pairs of key and value of a dict or a record.
+fn by_name<'a>(kind: &str, body: &'a Json) -> Option<&'a [Json]> {
+    let pairs = if kind == "record" { body.get("items")? } else { body };
+    pairs.as_array().map(Vec::as_slice)
+}
+
+/// An item of a node, by its place.
+fn item<'a>((kind, body): (&str, &'a Json), index: usize) -> Option<&'a Json> {
+    match kind {
+        "dict" | "record" => by_name(kind, body)?.get(index)?.get(1),
+        _ => body.get(index),
     }
 }
 
@@ -147,7 +190,7 @@ fn write_outline(tree: &Json, text: &mut String) {
     if text.len() > 4 * MAX_OUTLINE {
         return;
     }
-    let items = body.as_array().map(Vec::as_slice).unwrap_or_default();
+    let items = by_name(kind, body).unwrap_or_default();
     match kind {
         "list" | "tuple" => {
             text.push('(');
@@ -157,7 +200,7 @@ fn write_outline(tree: &Json, text: &mut String) {
             }
             text.push(')');
         }
-        "dict" => {
+        "dict" | "record" => {
             text.push('{');
             for (i, item) in items.iter().enumerate() {
                 text.push_str(if i > 0 { ", " } else { "" });
@@ -185,7 +228,6 @@ fn write_outline(tree: &Json, text: &mut String) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
 
     #[test]
     fn nesting_must_agree_but_a_list_may_be_a_tuple() {
@@ -215,6 +257,45 @@ mod tests {
         let twice =
             json!({"dict": [["a", {"tensor": 0}], ["a", {"tensor": 1}], ["b", {"value": 1}]]});
         assert!(same(&twice, &wanted, None).is_err());
+    }
+
+    #[test]
+    fn a_record_may_be_a_dict_or_a_tuple() {
+        let record = |items: Json| json!({"record": {"name": "Out", "items": items}});
+        let wanted = record(json!([["y", {"tensor": 0}], ["aux", {"value": null}]]));
+        for (claimed, right) in [
+            (record(json!([["aux", {"value": null}], ["y", {"tensor": 0}]])), true),
+            (record(json!([["y", {"tensor": 0}]])), true),
+            (record(json!([["y", {"tensor": 0}], ["more", {"value": null}]])), true),
+            (json!({"dict": [["y", {"tensor": 0}]]}), true),
+            (json!({"dict": [["y", {"tensor": 0}], ["aux", {"value": null}]]}), true),
+            (json!({"tuple": [{"tensor": 0}, {"value": null}]}), true),
+            (json!({"tuple": [{"value": null}, {"tensor": 0}]}), false),
+            (json!({"tuple": [{"tensor": 0}]}), false),
+            (json!({"dict": [["z", {"tensor": 0}]]}), false),
+            (json!({"dict": [["y", {"tensor": 0}], ["aux", {"value": 0}]]}), false),
+            (json!({"dict": [["y", {"tensor": 0}], ["more", {"tensor": 1}]]}), false),
+            (json!({"dict": [["y", {"tensor": 0}], ["y", {"tensor": 0}]]}), false),
+            (json!({"record": [["y", {"tensor": 0}]]}), false),
+            (json!({"record": {"items": 3}}), false),
+            (json!({"tensor": 0}), false),
+        ] {
+            assert_eq!(same(&claimed, &wanted, None).is_ok(), right, "{claimed}");
+        }
+        // A dict has no order, and all of its keys.
+        let wanted = json!({"dict": [["y", {"tensor": 0}], ["aux", {"value": null}]]});
+        assert!(same(&json!({"tuple": [{"tensor": 0}, {"value": null}]}), &wanted, None).is_err());
+        assert!(same(&json!({"dict": [["y", {"tensor": 0}]]}), &wanted, None).is_err());
+        let pair = json!({"list": [{"tensor": 0}, {"value": null}]});
+        let named = record(json!([["y", {"tensor": 0}], ["aux", {"value": null}]]));
+        assert_eq!(same(&named, &pair, None), Ok(vec![0]));
+    }
+
+    #[test]
+    fn integer_keys_are_not_text() {
+        let tree = |key: Json| json!({"dict": [[key, {"tensor": 0}]]});
+        assert!(same(&tree(json!(1)), &tree(json!(1)), None).is_ok());
+        assert!(same(&tree(json!("1")), &tree(json!(1)), None).is_err());
     }
 
     #[test]
