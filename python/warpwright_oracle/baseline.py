@@ -26,6 +26,7 @@ from .arena import Arena, initialise
 from .arguments import are_named, invoke
 from .channel import Channel, arguments, serve
 from .distance import distance
+from .plain import plain
 from .player import Call, Player
 from .process_reuse import ProcessReuse
 from .reference import Reference, bound, perturb, seed_everything
@@ -341,6 +342,7 @@ class Baseline(Player):
 def difference(mine: torch.Tensor, theirs: torch.Tensor) -> float | None:
     """The largest difference. None where shapes or the sets of finite elements differ, or integers
     differ."""
+    mine, theirs = plain(mine), plain(theirs)
     if mine.shape != theirs.shape:
         return None
     if not theirs.is_floating_point():

@@ -32,9 +32,9 @@ from .families import (
     changes,
     exchangeable,
     in_order,
-    signed,
 )
 from .looked import Looked, NotAllowedError, apart, differs, honest
+from .plain import workable
 from .repeats import noisy
 from .rounding import DOUBLE_UNIT, UNIT, Rounded, part_equals
 from .sizes import forward
@@ -112,7 +112,7 @@ class Calibrator:
         oracle = self.oracle
         tensors: list[torch.Tensor] = []
         flatten(oracle.reference.inputs(seed), tensors)
-        tensors = [signed(tensor) for tensor in tensors]
+        tensors = [workable(tensor) for tensor in tensors]
         oracle.traits = traits = self._traits(seed, tensors)
         oracle.others = {
             SLICES: Slices.of(tensors, traits),
@@ -233,7 +233,7 @@ class Calibrator:
                 for i, traits in list(found.items()):
                     if isinstance(traits, Labels):
                         found[i] = traits.beside(others[i])
-                        drawn[i].append(signed(others[i]))
+                        drawn[i].append(workable(others[i]))
             # A few bounds may be sorted by coincidence, but not in every sample.
             for i, seen in drawn.items():
                 if all(in_order(each) for each in seen):
@@ -285,7 +285,7 @@ class Calibrator:
         tree = flatten(to_double(oracle.draw(seed, family)), taken)
         for i, known in oracle.traits.items():
             if isinstance(known, Traits):
-                part_equals(taken[i])
+                part_equals(as_reals(taken[i]))
         given = oracle.truth.under(contextlib.nullcontext(), unflatten(tree, taken), self.weights)
         if given is None or [tuple(as_reals(g).shape) for g in given] != looked.shapes:
             raise NotAllowedError("the reference fails if equal elements differ slightly")

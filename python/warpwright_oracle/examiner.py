@@ -11,9 +11,10 @@ import torch
 
 from .distance import distance, pieces
 from .families import NORMAL, OWN
+from .plain import plain, plainly, workable
 from .reference import seed_everything
 from .sizes import forward
-from .tensors import as_reals, flatten, to_double, unflatten
+from .tensors import flatten, to_double, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -157,7 +158,7 @@ class Examiner:
         flatten(given, tensors)
         for index, traits in self.oracle.traits.items():
             flat = tensors[index].as_strided((tensors[index].numel(),), (1,))
-            if flat.abs().min().item() <= NEAR_ZERO * traits.size / flat.numel():
+            if workable(flat).abs().min().item() <= NEAR_ZERO * traits.size / flat.numel():
                 flat[(number * 0x9E3779B1) % flat.numel()] = 0.0
 
     def _outputs(self, inputs: Any) -> list[torch.Tensor]:
@@ -172,18 +173,6 @@ class Examiner:
             return 1.0
         triples = zip(truth, answer, self.tolerances, strict=True)
         return max((beyond(t, a, allowed) for t, a, allowed in triples), default=0.0)
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex tensors as pairs of real numbers, and eight-bit floats in float32: torch does not
-    implement the comparisons here for the original dtypes."""
-    reals = as_reals(tensor)
-    return reals.float() if reals.is_floating_point() and reals.element_size() == 1 else reals
-
-
-def plainly(tensors: list[torch.Tensor] | None) -> list[torch.Tensor] | None:
-    """``plain`` for several tensors, or None."""
-    return tensors and [plain(tensor) for tensor in tensors]
 
 
 def apart(given: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:

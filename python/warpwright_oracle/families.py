@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from .distance import pieces, slabs
+from .plain import UNSIGNED, restored, workable
 from .tensors import dense, flatten, laid_out, unflatten
 
 OWN, NORMAL = "own", "normal"
@@ -64,7 +65,7 @@ class Labels:
 
     def beside(self, tensor: torch.Tensor) -> Labels:
         """These labels extended by another sample."""
-        tensor = signed(tensor)
+        tensor = workable(tensor)
         values = torch.unique(tensor)
         known = torch.unique(torch.cat([self.values, values]))
         return Labels(known, self.distinct and _distinct(tensor, values))
@@ -114,7 +115,7 @@ def exchangeable(given: torch.Tensor) -> Labels | None:
     """The interchangeable values of an integer tensor. None where their order or sum may have a
     meaning (offsets, lengths), or the tensor has too few values (masks) or too many elements to
     collect them."""
-    if given.dtype not in INTEGERS or (tensor := dense(signed(given))) is None:
+    if given.dtype not in INTEGERS or (tensor := dense(workable(given))) is None:
         return None
     if not 2 < tensor.numel() <= MOST_LABELS:
         return None
@@ -141,12 +142,6 @@ def _total(flat: torch.Tensor, square: bool = False) -> float:
     """The sum of a vector's elements, or of their squares, in double."""
     parts = (piece.float().square() if square else piece for (piece,) in pieces(flat))
     return sum(part.sum(dtype=torch.float64) for part in parts).item()
-
-
-def signed(tensor: torch.Tensor) -> torch.Tensor:
-    """The wider unsigned integers as 64-bit ones, equal where the elements are; others
-    unchanged."""
-    return tensor.to(torch.int64) if tensor.dtype in UNSIGNED else tensor
 
 
 def in_order(tensor: torch.Tensor) -> bool:
@@ -198,8 +193,6 @@ def _uniform(values: torch.Tensor, seed: int) -> torch.Tensor:
     return ((bits & 0x7F_FFFF).float() + 0.5) * 2.0**-23
 
 
-UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
-"""Types for which torch implements next to nothing."""
 INTEGERS = {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8} | UNSIGNED
 MOST_LABELS = 1 << 22
 """Largest integer tensor, in elements, that is sorted to collect its values."""
@@ -327,11 +320,11 @@ def change(inputs: Any, family: str, traits: dict[int, Traits | Labels], seed: i
         if each is None:
             continue  # not dense, unlike the tensor that the traits are from
         if isinstance(known, Traits):
-            made = _changed(each, FAMILIES[family], known, seed)
+            made = _changed(workable(each), FAMILIES[family], known, seed)
         elif family in LABELS:
-            made = LABELS[family](signed(each), known, seed).to(each.dtype)
+            made = LABELS[family](workable(each), known, seed)
         if made is not None:
-            tensors[index] = laid_out(made, tensors[index])
+            tensors[index] = laid_out(restored(made, each), tensors[index])
     return unflatten(tree, tensors)
 
 
@@ -348,8 +341,8 @@ def each_changed(
     random = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
     for index, what in known.items():
         if (each := dense(tensors[index])) is not None:
-            changed = made(signed(each), what, random).to(each.dtype)
-            tensors[index] = laid_out(changed, tensors[index])
+            changed = made(workable(each), what, random)
+            tensors[index] = laid_out(restored(changed, each), tensors[index])
     return unflatten(tree, tensors)
 
 

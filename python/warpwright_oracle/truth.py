@@ -14,7 +14,7 @@ from .channel import exhausted
 from .families import OWN, Labels
 from .reference import seed_everything
 from .rounding import Reordered, jitter
-from .tensors import flatten, place, to_double, unflatten, widened
+from .tensors import as_reals, flatten, place, to_double, unflatten, widened
 from .widening import Widening
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Truth:
         for index, traits in self.oracle.traits.items():
             if isinstance(traits, Labels):
                 continue
-            jitter(tensors[index], traits.size if ties else 0.0, times)
+            jitter(as_reals(tensors[index]), traits.size if ties else 0.0, times)
         erring = Reordered(times, everywhere=everywhere, one_sign=one_sign)
         return self.under(erring, unflatten(tree, tensors), variant)
 

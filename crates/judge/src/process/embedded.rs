@@ -41,6 +41,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "looked.py",
     "opening.py",
     "oracle.py",
+    "plain.py",
     "player.py",
     "precision.py",
     "inductor_warmup.py",

@@ -14,3 +14,4 @@ mod numbers;
 mod opening;
 mod provenance;
 mod support;
+mod values;
