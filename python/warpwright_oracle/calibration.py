@@ -18,11 +18,14 @@ from .conditioning import AGAIN, MOST, SHARE
 from .constants import Constants
 from .distance import distance
 from .families import (
+    A_FEW_SLICES,
     CLUSTERS,
     CONSTANTS,
+    ENDS,
     LAST,
     OWN,
     SLICES,
+    STRUCTURES,
     TIES,
     TRIED_FIRST,
     Labels,
@@ -39,6 +42,7 @@ from .repeats import noisy
 from .rounding import DOUBLE_UNIT, UNIT, Rounded, part_equals
 from .sizes import forward
 from .slices import Slices
+from .structures import Ends, Structures
 from .tensors import as_reals, flatten, to_double, unflatten
 
 if TYPE_CHECKING:
@@ -118,6 +122,8 @@ class Calibrator:
             SLICES: Slices.of(tensors, traits),
             CONSTANTS: Constants.of(tensors, oracle.same, traits),
             CLUSTERS: Clusters.of(tensors, traits),
+            STRUCTURES: Structures.of(tensors, traits),
+            ENDS: Ends.of(tensors, traits, oracle.source),
         }
         tensors.clear()
         own = self._own(seed)
@@ -187,7 +193,7 @@ class Calibrator:
             seen.append([honest(note) for note in looked.notes])
         self.oracle.settle()
         found = {"notes": _with(looked, seen, max), "usual": _with(looked, seen, fmean)}
-        return found | {"astray": family == SLICES and looked.astray()}
+        return found | {"astray": family in A_FEW_SLICES and looked.astray()}
 
     def _own(self, seed: int) -> Looked:
         """The task's own inputs, with weights on which honest programs agree as well as on the
@@ -343,7 +349,7 @@ class Calibrator:
             raise NotAllowedError(f"the reference raises: {told['void']}")
         views = [self.oracle.arena.view(at) for at in told["inputs"]["tensors"]]
         inputs = unflatten(told["inputs"]["tree"], views)
-        share = MOST if family == SLICES else SHARE
+        share = MOST if family in A_FEW_SLICES else SHARE
         return Looked(told, self._truths(told), own, share), inputs
 
     def _look(self, family: str, seed: int, own: Looked | None = None) -> Looked:

@@ -295,10 +295,14 @@ FAMILIES: dict[str, Change] = {
 }
 """Families that are functions of a value; see ``InputFamily`` in ``crates/record``."""
 SLICES, CONSTANTS, CLUSTERS = "slices", "constants", "clusters"
-"""Families that are not functions of a value: ``slices.py``, ``constants.py``, ``clusters.py``."""
+STRUCTURES, ENDS = "structures", "ends"
+"""Families that are not functions of a value: ``slices.py``, ``constants.py``, ``clusters.py``,
+``structures.py``."""
+A_FEW_SLICES = {SLICES, ENDS}
+"""Families that make a few slices very different from the others."""
 TRIED_FIRST = (
     "normal", CONSTANTS, SLICES, CLUSTERS, "sparse", "steep", "spike", "large",
-    "outliers", "offset", "integers", "huge", "small",
+    "outliers", "offset", "integers", "huge", "small", STRUCTURES, ENDS,
 )  # fmt: skip
 """The order in which families are tried where time is short: first those that have both signs and
 reveal lower precision, then those on which wrong programs were observed to fail."""

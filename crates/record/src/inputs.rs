@@ -55,6 +55,12 @@ pub enum InputFamily {
     /// The own inputs, each row near one of two, of which one rises and the other falls; most elements of an
     /// integer tensor are the same.
     Clusters,
+    /// The own inputs; of some rows the largest numbers are in one place, the sizes differ along the row, or a
+    /// first part is sorted. Integers come in runs, and masks have rows of different lengths.
+    Structures,
+    /// The own inputs; of each tensor one slice below zero and one of both signs by most of the range of the
+    /// dtype's exponents, and one as close to zero.
+    Ends,
     /// The own inputs, one of 512 elements NaN or infinite: only for outputs that are no floating ones
     /// and have one value on all other families, and where the reference asks which numbers are finite.
     NonFinite,
@@ -62,7 +68,7 @@ pub enum InputFamily {
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
@@ -77,6 +83,8 @@ impl InputFamily {
         Self::Slices,
         Self::Constants,
         Self::Clusters,
+        Self::Structures,
+        Self::Ends,
         Self::NonFinite,
     ];
 
@@ -97,6 +105,8 @@ impl InputFamily {
             Self::Slices => "slices",
             Self::Constants => "constants",
             Self::Clusters => "clusters",
+            Self::Structures => "structures",
+            Self::Ends => "ends",
             Self::NonFinite => "non_finite",
         }
     }
@@ -131,6 +141,14 @@ impl InputFamily {
                 "get_inputs()'s values, each row near one of two, of which one rises and the other \
                  falls; of integers most are the same"
             }
+            Self::Structures => {
+                "get_inputs()'s values; in some rows the largest in one place, sizes that differ along \
+                 the row, or a sorted beginning; integers in runs, masks of different lengths"
+            }
+            Self::Ends => {
+                "get_inputs()'s values, of each tensor one slice near the lower end of the dtype's \
+                 range, one near both and one close to zero"
+            }
             Self::NonFinite => "get_inputs()'s values with one of 512 elements NaN or infinite",
         }
     }
@@ -149,6 +167,8 @@ impl InputFamily {
                 | Self::Spike
                 | Self::Slices
                 | Self::Clusters
+                | Self::Structures
+                | Self::Ends
                 | Self::NonFinite
         )
     }

@@ -434,10 +434,14 @@ impl Families {
     }
 }
 
-/// The classes of magnitude that count on a family. Which elements of `slices` are small is another thing
+/// The classes of magnitude that count on a family. Which elements of `slices` and `ends` are small is another thing
 /// in each draw: those of a tiny slice, or what is left of large terms that cancel.
 fn classes(family: InputFamily, note: &ErrorNote) -> Vec<ScaleErrors> {
-    if family == InputFamily::Slices { Vec::new() } else { note.scales.clone() }
+    if matches!(family, InputFamily::Slices | InputFamily::Ends) {
+        Vec::new()
+    } else {
+        note.scales.clone()
+    }
 }
 
 #[cfg(test)]

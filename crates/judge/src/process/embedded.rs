@@ -55,6 +55,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "sizes.py",
     "slices.py",
     "process_reuse.py",
+    "structures.py",
     "sums.py",
     "tensors.py",
     "ties.py",
