@@ -163,20 +163,19 @@ def _runs(tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def _lengths(rows: torch.Tensor, known: Pair, random: torch.Generator) -> None:
-    """Makes each row one value up to a random length, and the other behind it."""
+    """Makes each row one value up to a random length, and the other behind it; every second row
+    begins with the lower one."""
     size = rows.shape[-1]
     lengths = torch.randint(1, size, (rows.shape[0], 1), generator=random).to(rows.device)
     before = torch.arange(size, device=rows.device) < lengths
-    if _below(2, random):
-        before = ~before
+    before ^= _halves(rows, random)
     rows.masked_fill_(before, known.high).masked_fill_(~before, known.low)
 
 
-SHARES = ((0.45, ("low", "high", "tiny")), (0.3, ("low", "high", "tiny")), (0.45, ("tiny",)))
-"""Shares of the range of exponents, and fills, that are tried together, in order. Squares of such
-numbers are still within the range: honest programs differ in what they multiply first."""
-LOW = 0.3
-"""The same of negative slices: programs may take -1e20 for the lowest number."""
+SHARES = ((0.3, ("low", "high", "tiny")), (0.3, ("high", "tiny")), (0.45, ("tiny",)))
+"""Shares of the range of exponents, and fills, that are tried together, in order. Products of three
+such numbers are still within the range, and none is below -1e20: honest programs differ in what
+they multiply first, and in what they take for the lowest number."""
 SENTINELS = re.compile(r"mask|where|\btri[lu]\b|\binf\b|finfo|1e[+]?\d", re.IGNORECASE)
 """Text of a module that may lower some numbers to one which counts as below all others. A program
 may take another such number, so those of the inputs must not be lower."""
@@ -217,11 +216,11 @@ class Ends:
         result = tensor.clone()
         share, fills = SHARES[self.way]
         exponent = math.log2(torch.finfo(tensor.dtype).max)
-        far, low = (2.0 ** round(each * exponent) for each in (share, LOW))
+        far = 2.0 ** round(share * exponent)
         for fill, part in zip(fills, some_slices(result, len(fills), random), strict=True):
             unit = part.double() / known.largest
             if fill == "low":
-                part.copy_(-low / 2 * (1 + unit.abs()))
+                part.copy_(-far / 2 * (1 + unit.abs()))
             else:
                 part.copy_(unit * (far if fill == "high" else 1 / far))
         return result
