@@ -12,15 +12,18 @@ from warpwright_oracle.constants import Constants
 from warpwright_oracle.families import (
     CLUSTERS,
     CONSTANTS,
+    ENDS,
     FAMILIES,
     LAST,
     SLICES,
+    STRUCTURES,
     TRIED_FIRST,
     change,
     changeable,
     exchangeable,
 )
 from warpwright_oracle.slices import FILLS, WAYS, Slices
+from warpwright_oracle.structures import Ends, Structures
 
 
 def changed(values: torch.Tensor, family: str, seed: int = 7) -> torch.Tensor:
@@ -30,8 +33,31 @@ def changed(values: torch.Tensor, family: str, seed: int = 7) -> torch.Tensor:
 
 
 def all_are_tried() -> int:
-    assert sorted((*TRIED_FIRST, LAST)) == sorted((*FAMILIES, SLICES, CONSTANTS, CLUSTERS))
+    assert sorted((*TRIED_FIRST, LAST)) == sorted(
+        (*FAMILIES, SLICES, CONSTANTS, CLUSTERS, STRUCTURES, ENDS)
+    )
     return len(TRIED_FIRST)
+
+
+def structured_rows() -> int:
+    """Rows are rearranged or scaled, masks and integers have runs, and few slices are far away."""
+    rows = torch.randn(96, 500)
+    inputs = [rows, torch.randint(0, 9, (64, 33)), torch.rand(16, 40) < 0.5]
+    given = {0: changeable(rows), 1: exchangeable(inputs[1])}
+    family = Structures.of(inputs, given)
+    family.way = 1  # no row is scaled
+    made, labels, mask = family.change(inputs, 7)
+    assert torch.equal(made.sort(-1).values, rows.sort(-1).values) and not torch.equal(made, rows)
+    assert torch.equal(family.change(inputs, 7)[0], made)
+    assert set(labels.unique().tolist()) <= set(inputs[1].unique().tolist())
+    assert torch.equal(mask, inputs[2])
+    family.way = 0
+    _, _, mask = family.change(inputs, 7)
+    assert bool((mask[:, 1:] != mask[:, :-1]).sum(-1).eq(1).all())
+    ends = Ends.of([rows], {0: given[0]}, "return x.amax(-1)").change([rows], 7)[0]
+    assert 1e11 < -ends.min().item() < 1e12 and (ends == rows).float().mean() > 0.9
+    assert not Ends.of([rows], {0: given[0]}, "x.masked_fill(mask, -1e9)").known
+    return 2
 
 
 def spikes() -> int:
@@ -276,6 +302,6 @@ def constants() -> int:
 
 
 torch.manual_seed(4)
-print("looked at", all_are_tried(), spikes(), steep(), sums())
+print("looked at", all_are_tried(), structured_rows(), spikes(), steep(), sums())
 print("looked at", slices(), slices_of_two_values(), slices_leave_alone(), constants())
 print("looked at", views(), clusters(), distinct())
