@@ -18,6 +18,7 @@ use crate::bench::Bench;
 use crate::cache;
 use crate::elf::Linkage;
 use crate::entry::Kind;
+use crate::entry_points;
 use crate::error::BuildError;
 use crate::imports::{Imported, finding};
 use crate::process::{self, Command, Ended};
@@ -78,8 +79,9 @@ impl Bench<'_> {
     /// that only compile have no driver; only this library's name remains in the result.
     pub(crate) fn driver(&self, symbols: &[Linkage]) -> Result<Option<PathBuf>, BuildError> {
         let mut text = String::new();
+        let all = entry_points::asked(symbols);
         for name in allowed::DRIVER {
-            if symbols.iter().any(|s| s.undefined.contains(name)) {
+            if all || symbols.iter().any(|s| s.undefined.contains(name)) {
                 let _ = writeln!(text, "extern \"C\" int {name}() {{ return 0; }}");
             }
         }
@@ -89,7 +91,12 @@ impl Bench<'_> {
     }
 
     /// Compiles our own source text to a file of that name, once.
-    fn ours(&self, text: &str, arguments: &[&str], name: &str) -> Result<PathBuf, BuildError> {
+    pub(crate) fn ours(
+        &self,
+        text: &str,
+        arguments: &[&str],
+        name: &str,
+    ) -> Result<PathBuf, BuildError> {
         let tools = self.tools.describe();
         let parts = ["of our own 1", text, name].into_iter();
         let parts = parts.chain(tools.iter().map(String::as_str));

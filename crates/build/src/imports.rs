@@ -125,12 +125,7 @@ fn forbidden(symbol: &str) -> Option<String> {
     if allowed::c_function(symbol) || allowed::runtime(symbol) {
         return None;
     }
-    let hint = if symbol.starts_with("cudaGetDriverEntryPoint") {
-        " (tensor maps: call cuTensorMapEncodeTiled directly)"
-    } else {
-        ""
-    };
-    Some(format!("forbidden function: {symbol}{hint}"))
+    Some(format!("forbidden function: {symbol}"))
 }
 
 fn forbidden_name(symbol: &str, path: &[&str]) -> Option<String> {

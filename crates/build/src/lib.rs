@@ -28,6 +28,7 @@ mod demangle;
 mod diagnostics;
 mod elf;
 mod entry;
+mod entry_points;
 mod error;
 mod evict;
 mod files;

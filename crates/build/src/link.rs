@@ -49,7 +49,7 @@ impl Bench<'_> {
         if !taken.is_empty() {
             return Ok(Linked::Forbidden(taken));
         }
-        let stand_in = self.stand_in(&symbols)?;
+        let ours = [self.stand_in(&symbols)?, self.entry_points(&symbols)?];
         let mut command = Command::new("the linker", &cxx.path, self.tree)
             .args(["-shared", "-fPIC", "-Wl,-z,defs", "-Wl,--build-id=none"])
             .args(["-Wl,-z,noexecstack", "-Wl,-z,text"])
@@ -63,8 +63,8 @@ impl Bench<'_> {
             command = command.arg(&object.path).read(&object.path);
         }
         // What an object defines is not looked for in libraries.
-        if let Some(stand_in) = &stand_in {
-            command = command.arg(stand_in).read(stand_in);
+        for object in ours.iter().flatten() {
+            command = command.arg(object).read(object);
         }
         command = command.arg("-Wl,--as-needed");
         if let Some(driver) = self.driver(&symbols)? {

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says that it fails by panicking")]
 
 mod alone;
+mod architectures;
 mod bench;
 mod corpus;
 mod cpu;

@@ -1,10 +1,10 @@
 //! Theoretical occupancy: how many warps of a kernel fit on one multiprocessor at once.
 //!
-//! The rules are those of NVIDIA's own calculator, `cuda_occupancy.h` of CUDA 13.0; the limits per
-//! architecture are the table "Technical Specifications per Compute Capability" of the CUDA C++
-//! Programming Guide. The test compares with values that `cuda_occupancy.h` gave.
+//! The rules are those of NVIDIA's own calculator, `cuda_occupancy.h` of CUDA 13.0; the limits are in
+//! `warpwright_record::gpu`. The test compares with values that `cuda_occupancy.h` gave.
 
 use warpwright_record::findings::{Occupancy, OccupancyLimit};
+use warpwright_record::gpu::GpuArchitecture;
 
 const WARP: u32 = 32;
 const MOST_THREADS_PER_BLOCK: u32 = 1024;
@@ -32,29 +32,15 @@ struct Limits {
 
 /// `None` for an architecture that is not in the table.
 fn limits(arch: &str) -> Option<Limits> {
-    let digits = arch.strip_prefix("sm_")?.trim_end_matches(['a', 'f']);
-    let (threads, blocks, shared_kib) = match digits {
-        "70" => (2048, 32, 96),
-        "75" => (1024, 16, 64),
-        "80" => (2048, 32, 164),
-        "86" => (1536, 16, 100),
-        "87" => (1536, 16, 164),
-        "90" | "100" | "103" => (2048, 32, 228),
-        "89" | "120" | "121" => (1536, 24, 100),
-        _ => return None,
-    };
-    let shared_bytes = shared_kib << 10;
-    // From Ampere on the driver keeps 1 KiB of each block, and units are smaller.
-    let (reserved_bytes, shared_unit) =
-        if digits.starts_with('7') { (0, 256) } else { (1 << 10, 128) };
-    let shared_bytes_per_block = shared_bytes - reserved_bytes;
+    let known = GpuArchitecture::of(arch)?;
     Some(Limits {
-        threads,
-        blocks,
-        shared_bytes,
-        shared_bytes_per_block,
-        reserved_bytes,
-        shared_unit,
+        threads: known.threads,
+        blocks: known.blocks,
+        shared_bytes: known.shared_kib << 10,
+        shared_bytes_per_block: known.shared_kib_per_block() << 10,
+        reserved_bytes: known.reserved_bytes(),
+        // Units are smaller from Ampere on.
+        shared_unit: if known.capability < 80 { 256 } else { 128 },
     })
 }
 

@@ -53,9 +53,9 @@ pub(crate) enum Products {
 }
 
 /// Architectures whose TF32 tensor cores have at least eight times the throughput of float32 units;
-/// NVIDIA's A100, H100 and B200 white papers. On consumer cards of the same generations the factor
+/// NVIDIA's A100, H100 and Blackwell white papers. On consumer cards of the same generations the factor
 /// is one or two.
-const TENSOR_ARCHES: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
+const TENSOR_ARCHES: [&str; 4] = ["sm_80", "sm_90", "sm_100", "sm_103"];
 
 impl Target {
     /// When reductions are split in two steps: so that every processor has some rows.

@@ -8,6 +8,8 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use warpwright_record::gpu::architecture_name;
+
 use super::ArenaError;
 use super::driver::{AccessDesc, AllocationProp, Driver, Location, check};
 use super::kernels::Kernels;
@@ -62,13 +64,6 @@ unsafe impl Send for CudaDevice {}
 // SAFETY: as above; the two scratch buffers are used by `fingerprint` alone, which one measurement
 // at a time calls.
 unsafe impl Sync for CudaDevice {}
-
-/// As nvcc calls what a GPU of this compute capability runs: since 9.0 with the letter for the instructions
-/// that it alone has (`wgmma`, `tcgen05`).
-fn architecture(major: u32, minor: u32) -> String {
-    let own = if major >= 9 { "a" } else { "" };
-    format!("sm_{major}{minor}{own}")
-}
 
 /// Facts of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +156,7 @@ impl CudaDevice {
         let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
         Ok(DeviceState {
             name: String::from_utf8_lossy(&name[..end]).into_owned(),
-            arch: architecture(attribute(ATTRIBUTE_MAJOR)?, attribute(ATTRIBUTE_MINOR)?),
+            arch: architecture_name(attribute(ATTRIBUTE_MAJOR)?, attribute(ATTRIBUTE_MINOR)?),
             processors: attribute(ATTRIBUTE_PROCESSORS)?,
             l2_bytes: u64::from(attribute(ATTRIBUTE_L2_BYTES)?),
             shared_per_block: attribute(ATTRIBUTE_SHARED_OPTIN)?,

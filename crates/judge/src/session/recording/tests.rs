@@ -1,6 +1,7 @@
 //! Candidates built for a GPU are recorded in the jail, on a machine without one. Those of the cpu device are
 //! recorded beside it.
 
+mod architectures;
 mod on_host;
 
 use warpwright_build::{Outcome, Request, Target};

@@ -1,0 +1,52 @@
+//! Images of every architecture can be recorded, and so can what newer ones offer.
+
+use warpwright_plan::image::{Image, fatbins};
+
+use super::*;
+
+/// Static shared memory, which the driver's own share must not change.
+const SHARED: &str = r#"
+#include <cuda_runtime.h>
+__global__ void add(const float* x, const float* w, const float* t, float* y, int n) {
+  __shared__ float tile[256];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  tile[threadIdx.x] = i < 4 * n ? x[i] : 0;
+  __syncthreads();
+  if (i < 4 * n) y[i] = tile[threadIdx.x ^ 1] + w[i % n] + t[i % n * 2];
+}
+extern "C" void add_rows(const float* x, const float* w, const float* t, float* y, int n, cudaStream_t s) {
+  add<<<(4 * n + 255) / 256, 256, 0, s>>>(x, w, t, y, n);
+}
+"#;
+
+#[test]
+fn images_of_every_architecture_are_read() {
+    let files = [("model_new.py", MODEL), ("kernels/k.cu", SHARED)];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let candidate = Candidate::from_files(files.into());
+    let builder = &shared_judge().processes.builder;
+    for arch in ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"] {
+        let target = Target::Cuda { arch: arch.to_owned() };
+        let Outcome::Built(artifact) = builder.build(&candidate, &target).unwrap() else {
+            panic!("{arch} is not built")
+        };
+        let library = fs_err::read(artifact.dir.join("libkernels.so")).unwrap();
+        let [(_, range)] = &fatbins(&library).unwrap()[..] else { panic!("{arch}: many images") };
+        let image = Image::read(&library[range.clone()]).unwrap();
+        let number = arch.trim_start_matches("sm_").trim_end_matches('a');
+        assert_eq!(image.compute_capability.to_string(), number);
+        let [kernel] = &image.kernels.values().collect::<Vec<_>>()[..] else { panic!("{arch}") };
+        assert_eq!((kernel.static_shared, kernel.params.len()), (1024, 5), "{arch}");
+        assert!(kernel.registers > 0, "{arch}");
+        let libraries = Libraries::of(&artifact, Code::Gpu);
+        assert!(libraries.is_ok(), "{arch}: {:?}", libraries.err());
+    }
+}
+
+/// A file of the corpus that says so: descriptors of tensors, clusters, dynamic shared memory.
+#[test]
+fn long_honest_candidates_are_recorded_as_expected() {
+    let all = record_corpus("honest", Code::Gpu, |text| text.contains("\nRecorded: "));
+    assert!(all.len() > 2, "some do not build");
+    assert_as_expected(&all);
+}
