@@ -4,6 +4,7 @@ use thiserror::Error;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
+use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::{Stage, Verdict};
 
 /// Judges candidates of one task. `rollout` implements it with the local judge.
@@ -55,6 +56,8 @@ pub struct DeviceFacts {
     pub cache_bytes: u64,
     /// Maximum shared memory of a block, bytes.
     pub shared_bytes_per_block: u32,
+    /// Header libraries that kernels may use.
+    pub libraries: LibrarySet,
 }
 
 impl DeviceFacts {
@@ -70,6 +73,7 @@ impl DeviceFacts {
             bandwidth_bytes_per_second: None,
             cache_bytes: 50 << 20,
             shared_bytes_per_block: 227 << 10,
+            libraries: LibrarySet::default(),
         }
     }
 }

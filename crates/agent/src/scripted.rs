@@ -8,6 +8,7 @@ use warpwright_jail::{Jail, Requirement};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Answer, FINDINGS_VERSION, Findings, Inspection};
 use warpwright_record::interval::Interval;
+use warpwright_record::libraries::Libraries;
 use warpwright_record::message::{Message, ToolCall, ToolResult};
 use warpwright_record::verdict::{
     Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage, Tier, Times, VERDICT_VERSION, Verdict,
@@ -75,6 +76,7 @@ impl Judge for ScriptedJudge {
             speedup,
             floor_ms: None,
             unavoidable_bytes: 0,
+            libraries: Libraries::default(),
             kernels: Vec::new(),
             provenance: None,
             diagnostics: Vec::new(),
@@ -144,6 +146,7 @@ pub(crate) fn device() -> DeviceFacts {
         bandwidth_bytes_per_second: None,
         cache_bytes: 1 << 20,
         shared_bytes_per_block: 48 << 10,
+        libraries: warpwright_record::libraries::LibrarySet::default(),
     }
 }
 

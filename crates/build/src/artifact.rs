@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use warpwright_record::libraries::{Library, LibrarySet};
 use warpwright_record::verdict::{Diagnostic, FailureClass, KernelResources};
 
 /// Version of every JSON file in an artifact folder.
@@ -68,6 +69,8 @@ pub struct Request {
     pub reference: Option<String>,
     /// Instrumentation of the binary.
     pub instrument: Instrument,
+    /// Header libraries that the candidate may use, if it is built for a GPU.
+    pub libraries: LibrarySet,
 }
 
 /// Instrumentation of a binary. Judged binaries have none.
@@ -129,6 +132,8 @@ pub struct Artifact {
     /// BLAKE3 of every fat binary that nvcc made of its sources, sorted; empty for the cpu device. A library may hold
     /// others: a source can put bytes into any section.
     pub device_images: Vec<String>,
+    /// Header libraries that its device code used, sorted.
+    pub libraries: Vec<Library>,
     /// Compiler warnings, capped.
     pub warnings: Vec<Diagnostic>,
     /// Whether everything came from the cache.
@@ -308,6 +313,8 @@ pub struct BuildManifest {
     pub kernels_alone: BTreeMap<String, KernelsAlone>,
     /// See [`Artifact::device_images`].
     pub device_images: Vec<String>,
+    /// See [`Artifact::libraries`].
+    pub libraries: Vec<Library>,
     /// See [`Artifact::warnings`].
     pub warnings: Vec<Diagnostic>,
 }

@@ -1,9 +1,11 @@
 //! What all compiler runs of one build share, and what comes of a run.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use warpwright_jail::Jail;
+use warpwright_record::libraries::{Library, LibrarySet};
 use warpwright_record::verdict::{Diagnostic, KernelResources, Severity};
 
 use crate::artifact::{Instrument, Target};
@@ -28,6 +30,7 @@ pub(crate) struct Bench<'a> {
     pub headers: &'a Precompiled,
     pub target: &'a Target,
     pub instrument: Instrument,
+    pub libraries: LibrarySet,
     /// The folder to which `texts` are written.
     pub tree: &'a Path,
     /// The texts that compilers see.
@@ -51,6 +54,8 @@ pub(crate) struct Report {
     pub kernels: Vec<KernelResources>,
     /// BLAKE3 of the fat binaries that nvcc made, in hexadecimal.
     pub device_images: Vec<String>,
+    /// Header libraries that it used, whether they are allowed or not.
+    pub libraries: BTreeSet<Library>,
 }
 
 impl Bench<'_> {

@@ -9,6 +9,7 @@ use warpwright_jail::Jail;
 use crate::cache::Cache;
 use crate::diagnostics::Scrub;
 use crate::error::BuildError;
+use crate::libraries::Cutlass;
 use crate::precompiled::Precompiled;
 use crate::settings::Settings;
 use crate::support::Support;
@@ -85,6 +86,9 @@ impl Builder {
             // nvcc spells its own headers by way of its bin folder.
             known.push((cuda.root.join("bin/..//include"), "<cuda>/"));
             known.push((cuda.root.clone(), "<cuda>/"));
+        }
+        for include in self.toolchain.cutlass.iter().flat_map(Cutlass::includes) {
+            known.push((include, "<cutlass>/"));
         }
         if let Some(include) = self.toolchain.python.as_ref().and_then(|p| p.include.clone()) {
             known.push((include, "<python>/"));

@@ -1,8 +1,10 @@
 //! One source to one object, through the cache.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fs_err as fs;
+use warpwright_record::libraries::Library;
 use warpwright_record::verdict::{Diagnostic, Severity};
 
 use crate::artifact::Target;
@@ -15,12 +17,15 @@ use crate::files::{read_json, write_json};
 use crate::flags::unit_arguments;
 use crate::headers;
 use crate::host;
+use crate::libraries;
 use crate::process::{self, Command, Ended};
 use crate::ptxas;
 use crate::stop::Rejected;
 use crate::unit::{Language, Unit};
 
 const REPORT: &str = "report.json";
+/// Where nvcc lists the files that it read.
+const DEPENDENCIES: &str = "read.d";
 
 impl Bench<'_> {
     /// Compiles `unit`, or finds its cached object.
@@ -45,14 +50,19 @@ impl Bench<'_> {
             if let Some(kept) = &kept {
                 command =
                     command.arg("--keep").arg("--keep-dir").arg(kept.path()).write(kept.path());
+                command = libraries::listing(command, &kept.path().join(DEPENDENCIES));
             }
             let command = command.arg("-o").arg(staged.path().join(&file));
             process::run(self.jail, &command, self.settings)
         };
         let parts = match self.target {
-            Target::Cuda { arch } if !host && !unit.torch => {
-                self.in_two_parts(unit, arch, (staged.path(), &file))?
-            }
+            Target::Cuda { arch } if !unit.torch => match &kept {
+                Some(kept) => {
+                    let dependencies = kept.path().join(DEPENDENCIES);
+                    self.in_two_parts(unit, arch, (staged.path(), &file), &dependencies)?
+                }
+                None => None,
+            },
             _ => None,
         };
         let (parts, image) = parts.unzip();
@@ -74,6 +84,9 @@ impl Bench<'_> {
                 for found in rejected.diagnostics.iter_mut().filter(|d| d.file.is_none()) {
                     found.file = Some(unit.name.clone());
                 }
+                if *self.target != Target::Cpu {
+                    libraries::explain(&mut rejected.diagnostics, self.libraries);
+                }
                 return Ok(Err(rejected));
             }
         };
@@ -85,7 +98,12 @@ impl Bench<'_> {
             (None, Some(kept)) => Some(kept_image(kept.path(), &unit.name)?),
             (image, _) => image,
         };
+        let used = match &kept {
+            Some(kept) => self.used(unit, &kept.path().join(DEPENDENCIES))?,
+            None => BTreeSet::new(),
+        };
         let report = Report {
+            libraries: used,
             warnings: warnings.collect(),
             kernels: ptxas::parse(&output),
             device_images: image.into_iter().collect(),
@@ -114,6 +132,17 @@ impl Bench<'_> {
         })
     }
 
+    /// The libraries that a unit used. Torch's headers include some of thrust, so that in their company only what
+    /// the candidate names itself counts.
+    fn used(&self, unit: &Unit, file: &Path) -> Result<BTreeSet<Library>, BuildError> {
+        let mut used = libraries::read(file, self.tools.cutlass.as_ref())?;
+        if unit.torch {
+            let named = libraries::mentioned(self.texts);
+            used.retain(|library| named.contains(library));
+        }
+        Ok(used)
+    }
+
     /// The command with torch's headers precompiled, if possible.
     fn fast(
         &self,
@@ -131,11 +160,17 @@ impl Bench<'_> {
     fn key(&self, unit: &Unit, host: bool, command: &Command) -> String {
         let label = self.target.label();
         let tools = self.tools.describe();
+        let libraries = self.tools.label(self.target, self.libraries);
         let arguments =
             command.clone().args(unit_arguments(unit, host)).stable_arguments(self.tree);
         let processor = if *self.target == Target::Cpu { host::processor() } else { String::new() };
-        let mut parts: Vec<&[u8]> =
-            vec![b"object 4", label.as_bytes(), self.support.hash.as_bytes(), unit.name.as_bytes()];
+        let mut parts: Vec<&[u8]> = vec![
+            b"object 5",
+            label.as_bytes(),
+            libraries.as_bytes(),
+            self.support.hash.as_bytes(),
+            unit.name.as_bytes(),
+        ];
         parts.push(processor.as_bytes());
         parts.extend(tools.iter().map(String::as_bytes));
         parts.extend(arguments.iter().map(String::as_bytes));

@@ -1,9 +1,12 @@
 //! The compilers' command lines: which compiler a unit has, and its flags.
 
+use warpwright_record::libraries::Library;
+
 use crate::artifact::{Instrument, Target};
 use crate::bench::Bench;
 use crate::error::BuildError;
 use crate::host;
+use crate::libraries::NO_NVTX;
 use crate::process::Command;
 use crate::toolchain::{Compiler, Family};
 use crate::unit::Unit;
@@ -40,6 +43,15 @@ impl Bench<'_> {
         }
         if let Some(include) = &cuda.cudnn_include {
             command = command.arg("-isystem").arg(include);
+        }
+        if self.libraries.contains(Library::Cutlass) {
+            let cutlass = self.tools.need_cutlass()?;
+            for include in cutlass.includes() {
+                command = command.arg("-isystem").arg(&include).read(&include);
+            }
+        }
+        if self.libraries.contains(Library::Cccl) {
+            command = command.arg(NO_NVTX);
         }
         if unit.torch {
             command = self.with_torch(command)?;

@@ -39,6 +39,7 @@ mod image;
 mod imports;
 mod inline;
 mod launchers;
+mod libraries;
 mod link;
 mod operators;
 mod plan;
@@ -65,6 +66,7 @@ pub use artifact::{
 };
 pub use builder::Builder;
 pub use error::BuildError;
+pub use libraries::{CUTLASS_VARIABLE, Cutlass};
 pub use python::{Python, Torch};
 pub use settings::Settings;
 pub use toolchain::{Compiler, Cuda, Linker, Toolchain};

@@ -81,12 +81,14 @@ impl Builder {
         let tools = self.toolchain().describe();
         let resources = format!("{:?}", request.resources);
         let instrument = format!("{:?}", instrument(target, request.instrument));
+        let libraries = self.toolchain().label(target, request.libraries);
         let processor = if *target == Target::Cpu { host::processor() } else { String::new() };
         let warnings: Vec<&str> = plan.warnings.iter().map(|w| w.message.as_str()).collect();
         let warnings = warnings.join("\n");
         let launchers = format!("{:?}", plan.launchers);
         let mut parts: Vec<&[u8]> = vec![
-            b"artifact 4",
+            b"artifact 5",
+            libraries.as_bytes(),
             launchers.as_bytes(),
             label.as_bytes(),
             resources.as_bytes(),

@@ -19,6 +19,7 @@ use crate::bench::Bench;
 use crate::elf;
 use crate::error::BuildError;
 use crate::host;
+use crate::libraries;
 use crate::process::{self, Command, Ended};
 use crate::unit::Unit;
 
@@ -30,12 +31,14 @@ impl Bench<'_> {
         unit: &Unit,
         arch: &str,
         (staged, file): (&Path, &str),
+        dependencies: &Path,
     ) -> Result<Option<(String, String)>, BuildError> {
         let (cuda, cxx) = (self.tools.need_nvcc()?, self.tools.need_cxx()?);
         let fatbinary = cuda.root.join("bin/fatbinary");
         let text = host::part(&self.texts[&unit.name], &unit.name, self.texts);
         let (Some(text), Some(number)) = (text, arch.strip_prefix("sm_")) else { return Ok(None) };
-        if !fatbinary.is_file() {
+        // The host's compiler alone cannot read those libraries.
+        if !fatbinary.is_file() || !libraries::mentioned(self.texts).is_empty() {
             return Ok(None);
         }
         let place = self.cache.scratch()?;
@@ -51,6 +54,7 @@ impl Bench<'_> {
             })
         };
         let device = self.nvcc(unit, arch)?.args(["-cubin", &unit.name]).arg("-o").arg(&cubin);
+        let device = libraries::listing(device, dependencies);
         let beside = Path::new(&unit.name).parent().unwrap_or(Path::new("."));
         let host = Command::new("the host compiler", &cxx.path, self.tree)
             // Warnings are nvcc's to give.

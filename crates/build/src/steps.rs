@@ -23,6 +23,7 @@ use crate::error::BuildError;
 use crate::files::{self, Texts};
 use crate::imports::Imported;
 use crate::inline::Module;
+use crate::libraries;
 use crate::link::{Library, Linked};
 use crate::plan::{Plan, warning};
 use crate::screen;
@@ -112,6 +113,7 @@ impl Builder {
             kernels_alone: imported.alone,
             kernels: report.kernels,
             device_images: report.device_images,
+            libraries: report.libraries.into_iter().collect(),
             warnings: diagnostics::ranked(report.warnings),
         };
         write_tables(staged.path(), &plan, &launchers, &manifest)?;
@@ -136,6 +138,7 @@ impl Builder {
             headers: self.headers(),
             target,
             instrument: request.instrument,
+            libraries: request.libraries,
             tree,
             texts,
             originals: &plan.originals,
@@ -190,6 +193,17 @@ impl Builder {
         let units: Vec<&Unit> =
             plan.workspace.iter().chain(plan.modules.iter().flat_map(|(_, u)| u)).collect();
         let objects = self.compile_all(bench, &units)?;
+        let refused: Vec<Diagnostic> = objects
+            .iter()
+            .flat_map(|(name, object)| {
+                object.report.libraries.iter().map(move |used| (name, *used))
+            })
+            .filter(|(_, used)| !bench.libraries.contains(*used))
+            .map(|(name, used)| libraries::refusal(name, used))
+            .collect();
+        if !refused.is_empty() {
+            return Err(rejected(FailureClass::ForbiddenImport, refused));
+        }
         let of = |units: &mut dyn Iterator<Item = &Unit>| -> Vec<Object> {
             units.filter_map(|u| objects.get(&u.name).cloned()).collect()
         };
@@ -222,6 +236,7 @@ impl Builder {
             report.warnings.extend(object.report.warnings.iter().cloned());
             report.kernels.extend(object.report.kernels.iter().cloned());
             report.device_images.extend(object.report.device_images.iter().cloned());
+            report.libraries.extend(object.report.libraries.iter().copied());
         }
         // On a GPU compilers tell the kernels; where none does, what launches has some.
         let compiled = report.kernels.len() as u32;
@@ -360,6 +375,7 @@ fn artifact(
         library_calls: manifest.library_calls,
         kernels_alone: manifest.kernels_alone,
         device_images: manifest.device_images,
+        libraries: manifest.libraries,
         warnings: manifest.warnings,
         cached,
         seconds: start.elapsed().as_secs_f64(),

@@ -11,6 +11,7 @@ use warpwright_jail::Jail;
 
 use crate::elf;
 use crate::error::BuildError;
+use crate::libraries::Cutlass;
 use crate::process;
 use crate::python::{Python, Torch};
 
@@ -30,6 +31,8 @@ pub struct Toolchain {
     pub torch: Option<Torch>,
     /// A linker that is faster than the default one.
     pub linker: Option<Linker>,
+    /// The headers of CUTLASS, which few candidates may use.
+    pub cutlass: Option<Cutlass>,
 }
 
 /// g++ or clang++.
@@ -137,7 +140,8 @@ impl Toolchain {
             Some(nvcc) => Some(Cuda::read(jail, nvcc, python.as_ref())?),
             None => None,
         };
-        Ok(Self { cxx, clang, nvcc, python, torch, linker })
+        let cutlass = Cutlass::find(python.as_ref());
+        Ok(Self { cxx, clang, nvcc, python, torch, linker, cutlass })
     }
 
     /// Names and versions, for keys, manifests and fingerprints; no paths.

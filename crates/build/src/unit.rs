@@ -66,7 +66,7 @@ fn mentions_torch(text: &str) -> bool {
 }
 
 /// The names in `#include` lines, quoted or in angle brackets.
-fn included(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn included(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
         let rest = rest.trim_start();

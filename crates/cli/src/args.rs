@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use warpwright_record::libraries::Library;
 use warpwright_rollout::device_choice::DeviceChoice;
 use warpwright_rollout::environment;
 
@@ -377,7 +378,7 @@ pub(crate) struct JudgeArgs {
     ///
     /// The server's profile, baselines, isolation and devices apply.
     #[arg(long, value_name = "URL", conflicts_with_all = ["profile", "device", "baselines",
-        "require_isolation", "require_tier"])]
+        "require_isolation", "require_tier", "libraries"])]
     pub(crate) server: Option<String>,
     /// Bearer token for the server.
     #[arg(long, value_name = "TOKEN", env = environment::SERVER_TOKEN, hide_env_values = true)]
@@ -435,6 +436,16 @@ pub(crate) struct HostArgs {
     /// Minimum isolation; with less, the command exits with 5.
     #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
     pub(crate) require_isolation: IsolationArg,
+    /// Tier in which candidates are judged; each verdict records it.
+    #[arg(long, value_enum, default_value_t = TierArg::Any)]
+    pub(crate) require_tier: TierArg,
+    /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default none.
+    ///
+    /// `cutlass` is CUTLASS and CuTe, `cccl` is cub and thrust. cuBLAS for matrix products and cuDNN for
+    /// convolutions are always allowed. Each verdict says which libraries were allowed and used. On the cpu
+    /// device there are none.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) libraries: Vec<Library>,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

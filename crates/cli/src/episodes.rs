@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpwright_record::event::Event;
 use warpwright_record::history::History;
+use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::Profile;
 use warpwright_report::live::LiveView;
 use warpwright_rollout::campaign::{self, Caller, CampaignObserver};
@@ -47,6 +48,10 @@ pub(crate) fn settings(
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         require_tier: common.require_tier.and_then(TierArg::required),
         memory_limit: common.memory_limit.map(|limit| limit.0),
+        all_baselines: common.baselines == BaselinesArg::All,
+        require_full_isolation: common.require_isolation == IsolationArg::Full,
+        require_tier: common.require_tier.required(),
+        libraries: common.libraries.iter().collect::<LibrarySet>().list(),
         include_degenerate: false,
         skill,
         max_turns: args.max_turns.unwrap_or(max_turns),

@@ -38,6 +38,7 @@ pub(crate) fn own_judge(device: Device) -> LocalJudge {
         cache: workspace.join("target/test-cache"),
         tier: None,
         share_baselines: true,
+        libraries: warpwright_record::libraries::LibrarySet::default(),
         repeat_rate: 0.0,
         memory_limit: None,
         window: None,

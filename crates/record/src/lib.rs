@@ -56,6 +56,7 @@ pub mod history;
 pub mod index;
 pub mod inputs;
 pub mod interval;
+pub mod libraries;
 pub mod message;
 mod number;
 pub mod reader;

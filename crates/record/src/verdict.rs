@@ -17,6 +17,7 @@ use crate::blob::BlobHash;
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
 use crate::inputs::InputFamily;
+use crate::libraries::Libraries;
 
 /// Version of the serialised form and of the rules by which it came about. A reader refuses a newer
 /// one; an older one is shown and marked, and never reused: 1 was paid to candidates that computed
@@ -220,6 +221,9 @@ pub struct Verdict {
     pub floor_ms: Option<f64>,
     /// Unavoidable bytes of one call: every input, parameter and output once.
     pub unavoidable_bytes: u64,
+    /// Header libraries (CUTLASS, CCCL) that were allowed and used; absent where none was.
+    #[serde(default, skip_serializing_if = "Libraries::is_empty")]
+    pub libraries: Libraries,
     /// Registers, spills, shared memory per kernel, where the compiler reported them.
     pub kernels: Vec<KernelResources>,
     /// What computed a verified result; `None` where nothing was verified.

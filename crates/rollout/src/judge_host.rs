@@ -9,6 +9,7 @@ use warpwright_jail::{Jail, Requirement};
 use warpwright_judge::{
     BaselineSet, Degenerate, Device, JudgeConfig, JudgeError, LocalJudge, REPEAT_RATE,
 };
+use warpwright_record::libraries::{Library, LibrarySet};
 use warpwright_record::verdict::{Profile, Tier};
 
 use crate::device_choice::DeviceChoice;
@@ -90,11 +91,20 @@ pub struct JudgeOptions {
     pub share_baselines: bool,
     /// Most memory of each device that its judge may use, in bytes; `None` for all that is free.
     pub memory_limit: Option<u64>,
+    /// Header libraries that candidates for a GPU may use.
+    pub libraries: LibrarySet,
     /// Length of a timing window in milliseconds; `None` uses the device's default.
     pub window_ms: Option<u32>,
 }
 
 impl JudgeOptions {
+    /// The same with further libraries allowed.
+    #[must_use]
+    pub fn with_libraries(self, more: &[Library]) -> Self {
+        let libraries = self.libraries.list().iter().chain(more).collect();
+        Self { libraries, ..self }
+    }
+
     /// The same with degenerate tasks judged, without a reward.
     #[must_use]
     pub fn of_any_task(self) -> Self {
@@ -110,6 +120,7 @@ impl JudgeOptions {
             require_full_isolation,
             tier,
             share_baselines,
+            libraries,
             window_ms,
             ..
         } = self;
@@ -123,7 +134,7 @@ impl JudgeOptions {
         let shared = if share_baselines { "shared" } else { "own" };
         let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
-            "profile {}, baselines {baselines} ({shared} windows), seed {seed}, isolation {isolation}, tier {tier}, timing windows {window}",
+            "profile {}, baselines {baselines} ({shared} windows), seed {seed}, isolation {isolation}, tier {tier}, libraries {libraries}, timing windows {window}",
             profile.name()
         )
     }
@@ -156,6 +167,7 @@ impl Means {
             degenerate: options.degenerate,
             tier: options.tier.on(device),
             share_baselines: options.share_baselines,
+            libraries: options.libraries,
             isolation: self.isolation,
             python: self.python.clone(),
             cache: self.cache.clone(),
@@ -288,6 +300,7 @@ impl JudgeHost {
             bandwidth_bytes_per_second: Some(ceilings.bandwidth_bytes_per_second),
             cache_bytes: facts.cache_bytes,
             shared_bytes_per_block: facts.shared_bytes_per_block,
+            libraries: self.judge.libraries(),
         })
     }
 }

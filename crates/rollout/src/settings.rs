@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use warpwright_agent::skill::{self, SkillError};
+use warpwright_record::libraries::Library;
 use warpwright_record::verdict::{Profile, Tier};
 use warpwright_task::{Dtype, Mode, Task};
 
@@ -62,6 +63,9 @@ pub struct Settings {
     /// Most memory of each device that its judge may use, in bytes, if the user set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
+    /// Header libraries that candidates for a GPU may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<Library>,
     /// Whether degenerate tasks are judged too.
     #[serde(default)]
     pub include_degenerate: bool,

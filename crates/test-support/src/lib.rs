@@ -55,6 +55,7 @@ macro_rules! needs {
 needs! {
     Browser: "browser", "Chromium or Chrome", "`sudo apt-get install -y chromium`";
     Bubblewrap: "bubblewrap", "bubblewrap", "`sudo apt-get install -y bubblewrap`";
+    Cutlass: "cutlass", "the headers of CUTLASS", "`scripts/setup.d/libraries` installs them into .venv";
     Cgroup: "cgroup", "a control group for memory and processes",
         "run the tests as root where `/sys/fs/cgroup` can be written";
     ComputeSanitizer: "compute-sanitizer", "compute-sanitizer", "install the CUDA toolkit";

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 use warpwright_native::SamplingConfig;
+use warpwright_record::libraries::Library;
 use warpwright_record::verdict::{Profile, Scheme};
 use warpwright_rollout::engine::EngineConfig;
 
@@ -44,6 +45,9 @@ pub struct Config {
     /// Precision and comparison profile of the judge.
     #[serde(default = "strict")]
     pub profile: Profile,
+    /// Header libraries that kernels for a GPU may use, in addition to those of `--libraries`: `cutlass`, `cccl`.
+    #[serde(default)]
+    pub libraries: Vec<Library>,
     /// Which of a verdict's rewards the policy is trained on.
     #[serde(default)]
     pub reward: Scheme,

@@ -12,5 +12,6 @@ mod cuda;
 mod headers;
 mod imports;
 mod instruments;
+mod libraries;
 mod rules;
 mod split;

@@ -214,6 +214,10 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
             cache: Some(cache.to_owned()),
             ..common.host.clone()
         },
+        libraries: common.libraries.clone(),
+        python: common.python.clone(),
+        cache: Some(cache.to_owned()),
+        json: common.json,
     }
 }
 

@@ -59,6 +59,7 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
         tier: RequiredTier::Always(Tier::Device),
         share_baselines: false,
         memory_limit: None,
+        libraries: before.libraries.allowed.iter().collect(),
         window_ms: None,
     };
     let host = JudgeHost::open(&files, args.device, options, &printer.notice());

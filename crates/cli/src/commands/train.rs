@@ -40,6 +40,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let out = std::path::absolute(args.out.clone().unwrap_or_else(|| usual(&args.config)))
         .map_err(|error| Failure::io("find the run's folder", &error))?;
     let (seed, profile) = (args.common.seed, config.profile);
+    let libraries = config.libraries.clone();
     let verdicts = out.join("verdicts.jsonl");
     let plan = Plan {
         config,
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let launch = Launch::prepare(plan, &observer)?;
     let stop = interrupt::watch(printer)?;
     let wanted = judging::training_options(&args.common, profile);
+    let wanted = judging::options(&args.common, profile).with_libraries(&libraries);
     let hosts = judging::open_all(&args.common, wanted, printer)?;
     let landed = launch.go(&hosts, &stop, &observer)?;
     if let Some((first, last)) = landed.rewards {

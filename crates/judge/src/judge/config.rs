@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use warpwright_jail::Requirement;
+use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::{Profile, Tier};
 
 use crate::admission::degenerate::Degenerate;
@@ -53,6 +54,8 @@ pub struct JudgeConfig {
     /// Whether candidates of a task that are timed in the same half minute share most of its baselines' windows. In
     /// the device tier only.
     pub share_baselines: bool,
+    /// Header libraries that candidates for a GPU may use, besides CUDA, cuBLAS and cuDNN.
+    pub libraries: LibrarySet,
     /// How many verdicts of the device tier are made again in a new GPU context, as a part of 1: usually
     /// [`REPEAT_RATE`].
     pub repeat_rate: f64,

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use warpwright_build::Target;
 use warpwright_jail::{Isolation as JailIsolation, Level};
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 
@@ -124,6 +126,14 @@ impl Machine {
             Cores { numbers: self.cores.clone(), roots: timed.to_vec(), judge: false }
         };
         Watch::begin(&self.health, self.config.device.to_string(), contenders, on)
+    }
+
+    /// Header libraries that candidates may use here; none on the cpu device.
+    pub(crate) fn libraries(&self) -> LibrarySet {
+        match self.device.target() {
+            Target::Cuda { .. } => self.config.libraries,
+            Target::Cpu => LibrarySet::default(),
+        }
     }
 
     /// The isolation level for verdicts, with the enforced and the missing measures.

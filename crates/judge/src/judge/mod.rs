@@ -13,6 +13,7 @@ use warpwright_build::{BuildError, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
 use warpwright_plan::Code;
 use warpwright_record::blob::BlobHash;
+use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::{Isolation, Tier, Verdict};
 use warpwright_record::void::VoidTurns;
 use warpwright_task::Task;
@@ -61,6 +62,7 @@ impl LocalJudge {
             return Err(no_jail(JailError::NotFull { backend, level, missing }));
         }
         let toolchain = Toolchain::detect(&jail, &config.python).map_err(no_tools)?;
+        toolchain.has(config.libraries).map_err(no_tools)?;
         let unwritable = |e: std::io::Error| unwritable(&config.cache, e);
         fs_err::create_dir_all(&config.cache).map_err(unwritable)?;
         // A folder that is there may still be somebody else's, read-only or full.
@@ -126,6 +128,11 @@ impl LocalJudge {
     /// Whether other tasks may be opened, compiled and checked while a candidate is timed.
     pub fn times_while_others_work(&self) -> bool {
         self.machine.device.times_while_others_work()
+    }
+
+    /// Header libraries that candidates may use here; none on the cpu device.
+    pub fn libraries(&self) -> LibrarySet {
+        self.machine.libraries()
     }
 
     /// The isolation level for verdicts, with the enforced and the missing measures.

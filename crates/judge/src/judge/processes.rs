@@ -185,7 +185,8 @@ impl Processes {
         // On the cpu device compilers would disturb what is timed.
         let _shared = machine.device.share_for_host_work(&machine.arbiter, Purpose::Host);
         let reference = Some(task.source.clone());
-        let request = Request { reference, instrument, ..Request::default() };
+        let libraries = machine.libraries();
+        let request = Request { reference, instrument, libraries, ..Request::default() };
         let built = self.builder.build_with(candidate, &machine.device.target(), &request);
         built.map_err(|e| JudgeError::infrastructure("build the candidate", e))
     }

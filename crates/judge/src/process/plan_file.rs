@@ -20,6 +20,7 @@ use warpwright_plan::image::{Image, ImageError};
 use warpwright_plan::limits::{MAX_CONSTANT_BYTES, MAX_ENTRIES, MAX_MODULE_BYTES};
 use warpwright_plan::{Constant, Invalid, LaunchPlan};
 use warpwright_record::blob::BlobHash;
+use warpwright_record::libraries::Library;
 use warpwright_record::verdict::Profile;
 use warpwright_task::{MAX_SOURCE_BYTES, Mode, Task};
 
@@ -71,6 +72,9 @@ pub(crate) struct Head {
     pub(crate) prepare_ms: f64,
     /// Matrix products that the candidate's binaries call.
     pub(crate) library_calls: Vec<String>,
+    /// Header libraries that its device code used.
+    #[serde(default)]
+    pub(crate) libraries: Vec<Library>,
 }
 
 /// The task, as the judge knows it.
@@ -287,6 +291,7 @@ impl Head {
         }
         if self.task.source.len() as u64 > MAX_SOURCE_BYTES as u64
             || self.library_calls.len() > MAX_LIBRARY_CALLS
+            || self.libraries.len() > Library::ALL.len()
         {
             return too_large("its task or its library calls");
         }

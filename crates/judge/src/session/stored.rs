@@ -68,6 +68,7 @@ impl TaskSession<'_> {
             trees: plans.trees.clone(),
             prepare_ms: plans.prepare_ms,
             library_calls: artifact.library_calls.clone(),
+            libraries: artifact.libraries.clone(),
         };
         let constants = plans.of.iter().map(|(_, of)| of.constants.clone()).collect();
         Ok(StoredPlan { head, images, constants })
@@ -253,6 +254,7 @@ fn unbuilt(folder: &Path, stored: &StoredPlan) -> Artifact {
         library_calls: stored.head.library_calls.clone(),
         kernels_alone: BTreeMap::new(),
         device_images: Vec::new(),
+        libraries: stored.head.libraries.clone(),
         warnings: Vec::new(),
         cached: true,
         seconds: 0.0,

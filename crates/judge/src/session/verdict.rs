@@ -6,6 +6,7 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
 
@@ -135,6 +136,10 @@ pub(crate) fn verdict(
         speedup: found.speedup,
         floor_ms,
         unavoidable_bytes: known.unavoidable_bytes,
+        libraries: Libraries {
+            allowed: machine.libraries().list(),
+            used: artifact.map(|a| a.libraries.clone()).unwrap_or_default(),
+        },
         kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),
         provenance: found.provenance,
         diagnostics: artifact.map(|a| a.warnings.clone()).unwrap_or_default(),

@@ -14,6 +14,7 @@ use warpwright_record::exactness::{Exactness, Rate};
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::interval::Interval;
+use warpwright_record::libraries::{Libraries, Library};
 use warpwright_record::message::{Message, ToolCall, ToolResult, ToolStatus};
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::{
@@ -190,6 +191,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
         speedup,
         floor_ms: cuda.then_some(0.0489),
         unavoidable_bytes: 201_343_000,
+        libraries: Libraries { allowed: Library::ALL.to_vec(), used: vec![Library::Cutlass] },
         kernels: vec![KernelResources {
             name: "bias_gelu_kernel(float4 const*, float const*, float4 const*, float4*)".into(),
             arch: "sm_90".to_owned(),
@@ -241,6 +243,7 @@ pub(crate) fn failed(task: &str, candidate: &Candidate, failure: Failure) -> Ver
         conditions: None,
         speedup: Speedup::default(),
         reward: Reward::unverified(),
+        libraries: Libraries::default(),
         kernels: Vec::new(),
         provenance: None,
         failure: Some(failure),

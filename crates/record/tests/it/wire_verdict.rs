@@ -102,6 +102,15 @@ fn verified_verdict_as_json() {
         },
         "floor_ms": 0.0489,
         "unavoidable_bytes": 201343000,
+        "libraries": {
+          "allowed": [
+            "cutlass",
+            "cccl"
+          ],
+          "used": [
+            "cutlass"
+          ]
+        },
         "kernels": [
           {
             "name": "bias_gelu_kernel(float4 const*, float const*, float4 const*, float4*)",

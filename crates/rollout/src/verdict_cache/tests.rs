@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{
     Isolation, PhaseSeconds, Profile, Reward, Speedup, Tier, Times, VERDICT_VERSION,
 };
@@ -33,6 +34,7 @@ fn verdict(number: u64) -> Verdict {
         reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
         floor_ms: None,
         unavoidable_bytes: number,
+        libraries: Libraries::default(),
         kernels: vec![],
         provenance: None,
         diagnostics: vec![],

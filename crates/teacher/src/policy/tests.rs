@@ -2,6 +2,7 @@ use serde_json::json;
 use warpwright_agent::judge::DeviceFacts;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::interval::Interval;
+use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{
     Failure, FailureClass, Isolation, PhaseSeconds, Profile, Reward, Speedup, Stage as Reached,
     Tier, Times, VERDICT_VERSION, Verdict,
@@ -24,6 +25,7 @@ fn briefing(device: &str) -> Briefing {
             bandwidth_bytes_per_second: None,
             cache_bytes: 1 << 20,
             shared_bytes_per_block: 48 << 10,
+            libraries: warpwright_record::libraries::LibrarySet::default(),
         },
         profile: Profile::Strict,
         seed: 0,
@@ -53,6 +55,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
         floor_ms: Some(1.0),
         unavoidable_bytes: 0,
+        libraries: Libraries::default(),
         kernels: vec![],
         provenance: None,
         diagnostics: vec![],

@@ -52,6 +52,7 @@ pub(crate) fn device(name: &str) -> DeviceFacts {
         bandwidth_bytes_per_second: None,
         cache_bytes: 50 << 20,
         shared_bytes_per_block: 227 << 10,
+        libraries: warpwright_record::libraries::LibrarySet::default(),
     }
 }
 

@@ -45,6 +45,7 @@ fn stored() -> StoredPlan {
         trees: [json!({"list": [{"tensor": 0}]}), json!({"list": [{"tensor": 0}]})],
         prepare_ms: 1.5,
         library_calls: vec!["cublasSgemm".to_owned()],
+        libraries: Vec::new(),
     };
     StoredPlan { head, images: vec![image], constants: tables.map(|table| vec![table]).into() }
 }

@@ -195,6 +195,7 @@ fn recorded_plan_survives_its_file() {
         trees: [json!({"list": []}), json!({"list": []})],
         prepare_ms: 0.0,
         library_calls: Vec::new(),
+        libraries: Vec::new(),
     };
     let stored = StoredPlan { head, images, constants: vec![of.constants.clone()] };
     let read = |stored: &StoredPlan| {

@@ -110,7 +110,9 @@ impl RecordingTrials<'_> {
     /// An infrastructure error, or one of the reference.
     pub fn record(&self, task: &Task, candidate: &Candidate) -> Result<RecordingTrial, JudgeError> {
         let target = Target::Cuda { arch: ARCH.to_owned() };
-        let request = Request { reference: Some(task.source.clone()), ..Request::default() };
+        let libraries = self.judge.machine.config.libraries;
+        let reference = Some(task.source.clone());
+        let request = Request { reference, libraries, ..Request::default() };
         let builder = &self.judge.processes.builder;
         let built = builder.build_with(candidate, &target, &request);
         let artifact =

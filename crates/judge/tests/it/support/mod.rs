@@ -56,6 +56,7 @@ pub(crate) fn config(device: Device) -> JudgeConfig {
         cache: workspace().join("target/test-cache"),
         tier: None,
         share_baselines: true,
+        libraries: warpwright_record::libraries::LibrarySet::default(),
         repeat_rate: 0.0,
         memory_limit: None,
         window: None,
