@@ -285,7 +285,9 @@ impl JudgeHost {
     pub fn compilers(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let root = self.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
         let path = root.iter().map(|root| root.join("bin")).collect();
-        (root.into_iter().collect(), path)
+        let cutlass = self.judge.toolchain().cutlass.as_ref().map(|cutlass| cutlass.root.clone());
+        let cutlass = cutlass.filter(|_| self.judge.libraries().contains(Library::Cutlass));
+        (root.into_iter().chain(cutlass).collect(), path)
     }
 
     /// The device's facts for a policy. Measures the device's peak throughput if it is not known.

@@ -259,6 +259,10 @@ fn compilers(checks: &mut Vec<Check>, jail: Option<&Jail>, python: Option<&pytho
         ),
         None => Check::new("nvcc", State::Weak, "not found", NVCC),
     });
+    if let Some(cutlass) = &tools.cutlass {
+        let detail = format!("{} at {}", cutlass.version, cutlass.root.display());
+        checks.push(Check::new("cutlass", State::Ok, detail, None));
+    }
     let linker = tools.linker.as_ref().map(|linker| linker.name.clone());
     let mend = Some("`apt install mold` makes builds half a second faster");
     checks.push(linker.map_or_else(

@@ -5,6 +5,7 @@ mod examining;
 mod faults;
 mod gpu;
 mod gpu_examining;
+mod gpu_libraries;
 mod host_plans;
 mod inspecting;
 mod integrity;

@@ -349,7 +349,7 @@ fn record_corpus(kind: &str, code: Code, wanted: impl Fn(&str) -> bool) -> Vec<P
     let mut files: Vec<_> =
         fs_err::read_dir(corpus.join(kind)).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
-    let (host, judge) = (host(code), shared_judge());
+    let host = host(code);
     let device = match code {
         Code::Gpu => "cuda",
         Code::Host => "cpu",
@@ -375,16 +375,26 @@ fn record_corpus(kind: &str, code: Code, wanted: impl Fn(&str) -> bool) -> Vec<P
             }
         };
         let model = String::from_utf8_lossy(&candidate.files()["model_new.py"]).into_owned();
-        let mut session = judge.task(&warpwright_task::Task::from_source(&task, &source)).unwrap();
-        let weights = session.weights_to_record(session.oracle.played).unwrap();
-        let inputs = session.inputs_to_record().unwrap();
-        let recorded = record_in(&host, &artifact, &model, (&weights, &inputs));
-        let recorded = recorded.map(|_| ()).map_err(|why| why.reason);
+        let task = warpwright_task::Task::from_source(&task, &source);
+        let recorded = record_of_task(&host, &task, &artifact, &model).map(|_| ());
         println!("{name}: {}", recorded.as_ref().err().map_or("recorded", String::as_str));
         let expected = text.lines().find_map(|line| line.strip_prefix("Recorded: "));
         all.push(Played { name, expected: expected.map(str::to_owned), recorded });
     }
     all
+}
+
+/// Records a candidate of a task. The reason if that fails.
+fn record_of_task(
+    host: &Host,
+    task: &warpwright_task::Task,
+    artifact: &Artifact,
+    model: &str,
+) -> Result<PlanOf, String> {
+    let mut session = shared_judge().task(task).unwrap();
+    let weights = session.weights_to_record(session.oracle.played).unwrap();
+    let inputs = session.inputs_to_record().unwrap();
+    record_in(host, artifact, model, (&weights, &inputs)).map_err(|why| why.reason)
 }
 
 fn count_recorded(all: &[Played]) -> usize {

@@ -2,6 +2,9 @@
 
 use warpwright_plan::image::{Image, fatbins};
 
+use warpwright_record::libraries::Library;
+use warpwright_test_support::{Need, missing};
+
 use super::*;
 
 /// Static shared memory, which the driver's own share must not change.
@@ -49,4 +52,46 @@ fn long_honest_candidates_are_recorded_as_expected() {
     let all = record_corpus("honest", Code::Gpu, |text| text.contains("\nRecorded: "));
     assert!(all.len() > 2, "some do not build");
     assert_as_expected(&all);
+}
+
+/// Builds and records a candidate of `tests/fixtures/libraries`, for which libraries are allowed.
+fn recorded_with_libraries(name: &str, task: &str) -> PlanOf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: String| fs_err::read_to_string(folder.join(path)).unwrap();
+    let source = read(format!("../../tests/integrity/tasks/{task}.py"));
+    let model = read(format!("tests/fixtures/libraries/{name}.py"));
+    let kernel = read(format!("tests/fixtures/libraries/{name}.cu"));
+    let files = [("model_new.py", &model), ("kernels/k.cu", &kernel)];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let libraries = Library::ALL.iter().collect();
+    let request = Request { libraries, ..Request::default() };
+    let target = Target::Cuda { arch: "sm_90a".to_owned() };
+    let builder = &shared_judge().processes.builder;
+    let built = builder.build_with(&Candidate::from_files(files.into()), &target, &request);
+    let artifact = match built.unwrap() {
+        Outcome::Built(artifact) => artifact,
+        Outcome::Failed(failed) => panic!("{name}: {failed:#?}"),
+    };
+    let task = warpwright_task::Task::from_source(task, &source);
+    record_of_task(&host(Code::Gpu), &task, &artifact, &model).unwrap()
+}
+
+#[test]
+fn long_reductions_of_cub_are_recorded() {
+    let PlanOf { plan, .. } = recorded_with_libraries("cub_row_squares", "row_squares");
+    assert_eq!(plan.forward.len(), 1, "{:?}", plan.forward);
+}
+
+/// It looks the driver's function up, launches with attributes, and asks for dynamic shared memory.
+#[test]
+fn long_collectives_of_cutlass_are_recorded() {
+    if shared_judge().toolchain().cutlass.is_none() {
+        missing(Need::Cutlass);
+        return;
+    }
+    let PlanOf { plan, .. } = recorded_with_libraries("cutlass_linear", "linear_half");
+    let [node] = plan.forward.as_slice() else { panic!("{:?}", plan.forward) };
+    let Op::Launch(launch) = &node.op else { panic!("{node:?}") };
+    assert_eq!(launch.cluster, Some([2, 1, 1]));
+    assert!(plan.tensor_maps.len() >= 3, "{:?}", plan.tensor_maps);
 }

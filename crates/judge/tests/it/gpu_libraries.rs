@@ -1,0 +1,58 @@
+//! Candidates with CUTLASS and cub on a GPU, in both tiers. `make test-gpu` runs these tests.
+
+use crate::support::{Case, config};
+use warpwright_judge::{Device, JudgeConfig, LocalJudge};
+use warpwright_record::libraries::{Library, LibrarySet};
+use warpwright_record::verdict::{FailureClass, Stage, Tier, Verdict};
+use warpwright_task::Task;
+use warpwright_test_support::{Need, missing};
+
+const CUTLASS: (&str, &str, &str) = (
+    include_str!("../../../../tests/integrity/tasks/linear_half.py"),
+    include_str!("../fixtures/libraries/cutlass_linear.py"),
+    include_str!("../fixtures/libraries/cutlass_linear.cu"),
+);
+const CUB: (&str, &str, &str) = (
+    include_str!("../../../../tests/integrity/tasks/row_squares.py"),
+    include_str!("../fixtures/libraries/cub_row_squares.py"),
+    include_str!("../fixtures/libraries/cub_row_squares.cu"),
+);
+
+fn judged(judge: &LocalJudge, (task, model, kernel): (&str, &str, &str), stage: Stage) -> Verdict {
+    let kernels = vec![("k.cu", kernel.to_owned())];
+    let case = Case { task: task.to_owned(), model: model.to_owned(), kernels };
+    let mut session = judge.task(&Task::from_source("case", task)).unwrap();
+    session.judge(&case.candidate(), stage).unwrap()
+}
+
+#[test]
+fn gpu_library_candidates_are_judged_in_both_tiers() {
+    for tier in [Tier::Device, Tier::Host] {
+        let libraries: LibrarySet = Library::ALL.iter().collect();
+        let wanted = JudgeConfig { tier: Some(tier), libraries, ..config(Device::Cuda(0)) };
+        let judge = match LocalJudge::open(wanted) {
+            Err(error) if error.to_string().contains("CUTLASS") => return missing(Need::Cutlass),
+            judge => judge.unwrap(),
+        };
+        for (case, library) in [(CUTLASS, Library::Cutlass), (CUB, Library::Cccl)] {
+            if library == Library::Cutlass && judge.facts().arch.as_deref() != Some("sm_90a") {
+                continue;
+            }
+            let verdict = judged(&judge, case, Stage::Measured);
+            assert!(verdict.verified, "{tier} tier, {library}: {:#?}", verdict.failure);
+            assert_eq!((verdict.tier, &verdict.integrity[..]), (tier, &[][..]));
+            assert_eq!(verdict.libraries.allowed, Library::ALL);
+            assert_eq!(verdict.libraries.used, [library]);
+        }
+    }
+}
+
+#[test]
+fn gpu_libraries_are_refused_by_default() {
+    let judge = LocalJudge::open(config(Device::Cuda(0))).unwrap();
+    let verdict = judged(&judge, CUB, Stage::Verified);
+    let failure = verdict.failure.unwrap();
+    assert_eq!(failure.class, FailureClass::ForbiddenImport);
+    assert!(failure.message.contains("`--libraries cccl`"), "{}", failure.message);
+    assert!(verdict.libraries.is_empty());
+}
