@@ -6,7 +6,7 @@ use crate::artifact::{Instrument, Target};
 use crate::bench::Bench;
 use crate::error::BuildError;
 use crate::host;
-use crate::libraries::NO_NVTX;
+use crate::libraries::{self, CLEARED, NO_NVTX};
 use crate::process::Command;
 use crate::toolchain::{Compiler, Family};
 use crate::unit::Unit;
@@ -52,6 +52,9 @@ impl Bench<'_> {
         }
         if self.libraries.contains(Library::Cccl) {
             command = command.arg(NO_NVTX);
+        }
+        if cxx.clears_variables() && !libraries::mentioned(self.texts).is_empty() {
+            command = command.args(["-Xcompiler", CLEARED]);
         }
         if unit.torch {
             command = self.with_torch(command)?;

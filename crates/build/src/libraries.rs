@@ -26,6 +26,10 @@ pub const CUTLASS_VARIABLE: &str = "WARPWRIGHT_CUTLASS";
 /// Keeps cub from loading a library for NVTX at run time.
 pub(crate) const NO_NVTX: &str = "-DCCCL_DISABLE_NVTX";
 
+/// Sets variables of the host's functions to zero, with the gaps in structures. CUTLASS passes kernels large structures
+/// with gaps, and parts that it never sets; a launch plan must not depend on what was on the stack.
+pub(crate) const CLEARED: &str = "-ftrivial-auto-var-init=zero";
+
 /// Longest dependency file that is read, in bytes. Those of CUTLASS have half a megabyte.
 const MAX_BYTES: u64 = 16 << 20;
 

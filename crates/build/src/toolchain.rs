@@ -55,6 +55,18 @@ impl Compiler {
     pub(crate) fn family(&self) -> Family {
         if self.version.contains("clang") { Family::Clang } else { Family::Gnu }
     }
+
+    /// Whether it has an option that sets variables to zero: g++ since 12, clang since 16.
+    pub(crate) fn clears_variables(&self) -> bool {
+        let since = match self.family() {
+            Family::Gnu => 12,
+            Family::Clang => 16,
+        };
+        // `g++ (Debian 12.2.0-14) 12.2.0`, `Ubuntu clang version 18.1.3 (1ubuntu1)`.
+        let numbers = self.version.split_whitespace().filter(|word| word.contains('.'));
+        let mut majors = numbers.filter_map(|word| word.split('.').next()?.parse::<u32>().ok());
+        majors.next_back().is_some_and(|major| major >= since)
+    }
 }
 
 /// A CUDA toolkit, from NVIDIA's installer, a distribution or Python wheels.
@@ -262,4 +274,24 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_compilers_can_clear_variables() {
+        for (version, can) in [
+            ("g++ (Debian 12.2.0-14) 12.2.0", true),
+            ("g++ (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", true),
+            ("g++ (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0", false),
+            ("Debian clang version 19.1.7 (3~deb12u1)", true),
+            ("clang version 14.0.6", false),
+            ("", false),
+        ] {
+            let compiler = Compiler { path: "x".into(), version: version.to_owned() };
+            assert_eq!(compiler.clears_variables(), can, "{version}");
+        }
+    }
 }
