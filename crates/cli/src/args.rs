@@ -422,6 +422,13 @@ pub(crate) struct Common {
     /// A task that needs more is refused as too large. On a GPU, contexts of processes are not counted.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<Bytes>,
+    /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default none.
+    ///
+    /// `cutlass` is CUTLASS and CuTe, `cccl` is cub and thrust. cuBLAS for matrix products and cuDNN for
+    /// convolutions are always allowed. Each verdict says which libraries were allowed and used. On the cpu
+    /// device there are none.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) libraries: Vec<Library>,
     /// Options of this machine.
     #[command(flatten)]
     pub(crate) host: HostArgs,
@@ -436,16 +443,6 @@ pub(crate) struct HostArgs {
     /// Minimum isolation; with less, the command exits with 5.
     #[arg(long, value_enum, default_value_t = IsolationArg::Any)]
     pub(crate) require_isolation: IsolationArg,
-    /// Tier in which candidates are judged; each verdict records it.
-    #[arg(long, value_enum, default_value_t = TierArg::Any)]
-    pub(crate) require_tier: TierArg,
-    /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default none.
-    ///
-    /// `cutlass` is CUTLASS and CuTe, `cccl` is cub and thrust. cuBLAS for matrix products and cuDNN for
-    /// convolutions are always allowed. Each verdict says which libraries were allowed and used. On the cpu
-    /// device there are none.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) libraries: Vec<Library>,
     /// Python interpreter that has torch; by default one found in `.venv` or on the PATH.
     #[arg(long, value_name = "PATH", env = environment::PYTHON)]
     pub(crate) python: Option<PathBuf>,

@@ -19,7 +19,6 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Refused,
         tier: common.require_tier.and_then(TierArg::required).into(),
-        tier: common.require_tier.required(),
         libraries: common.libraries.iter().collect(),
         share_baselines: true,
         memory_limit: common.memory_limit.map(|limit| limit.0),

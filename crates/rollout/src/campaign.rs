@@ -125,7 +125,6 @@ pub fn resume(
             Degenerate::Refused
         },
         tier: settings.require_tier.into(),
-        tier: settings.require_tier,
         libraries: settings.libraries.iter().collect(),
         // What is published is timed side by side.
         share_baselines: false,

@@ -19,9 +19,8 @@ use warpwright_learn::online::Judged;
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
-use warpwright_record::verdict::{COPY_CAVEAT, Stage, Tier, Verdict};
 use warpwright_record::libraries::LibrarySet;
-use warpwright_record::verdict::{COPY_CAVEAT, Stage, Verdict};
+use warpwright_record::verdict::{COPY_CAVEAT, Stage, Tier, Verdict};
 use warpwright_task::Task;
 
 use crate::error::RolloutError;
@@ -187,6 +186,7 @@ impl<'a> CachingJudge<'a> {
         let mut about = format!("{}/{}/{source}/{:?}", facts.device, facts.hardware, task.mode);
         if let Some(tier) = tier {
             about = format!("{about}/{}", tier.name());
+        }
         if facts.libraries != LibrarySet::default() {
             about += "/";
             about += &facts.libraries.to_string();

@@ -215,9 +215,6 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
             ..common.host.clone()
         },
         libraries: common.libraries.clone(),
-        python: common.python.clone(),
-        cache: Some(cache.to_owned()),
-        json: common.json,
     }
 }
 

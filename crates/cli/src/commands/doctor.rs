@@ -99,13 +99,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
             cache: args.cache.clone(),
             json: args.json,
         },
-        baselines: BaselinesArg::Default,
-        require_isolation: IsolationArg::Any,
-        require_tier: args.require_tier,
         libraries: Vec::new(),
-        python: args.python.clone(),
-        cache: args.cache.clone(),
-        json: args.json,
     };
     // The kernels copy their input.
     let wanted = judging::options(&common, Profile::Strict).of_any_task();

@@ -30,9 +30,9 @@ pub(crate) fn run(args: &ExperimentArgs, printer: Printer) -> Result<u8, Failure
     let out = std::path::absolute(args.out.clone().unwrap_or_else(usual))
         .map_err(|error| Failure::io("find the experiment's folder", &error))?;
     let stop = interrupt::watch(printer)?;
-    let wanted = judging::training_options(&args.common, experiment.base.config.profile);
     let config = &experiment.base.config;
-    let wanted = judging::options(&args.common, config.profile).with_libraries(&config.libraries);
+    let wanted = judging::training_options(&args.common, config.profile);
+    let wanted = wanted.with_libraries(&config.libraries);
     let hosts = judging::open_all(&args.common, wanted, printer)?;
     let laboratory = Laboratory {
         experiment: &experiment,

@@ -56,8 +56,7 @@ pub(crate) fn run(args: &TrainArgs, printer: Printer) -> Result<u8, Failure> {
     let observer = TrainPrinter::new(printer);
     let launch = Launch::prepare(plan, &observer)?;
     let stop = interrupt::watch(printer)?;
-    let wanted = judging::training_options(&args.common, profile);
-    let wanted = judging::options(&args.common, profile).with_libraries(&libraries);
+    let wanted = judging::training_options(&args.common, profile).with_libraries(&libraries);
     let hosts = judging::open_all(&args.common, wanted, printer)?;
     let landed = launch.go(&hosts, &stop, &observer)?;
     if let Some((first, last)) = landed.rewards {
