@@ -1,5 +1,3 @@
-
-
 # Appended by `warpwright --dtype`: parameters and buffers of Model, and what get_inputs returns,
 # are cast from float32 or float64 to the half-precision dtype that the last line names.
 def _warpwright_cast(name):
@@ -38,5 +36,3 @@ def _warpwright_cast(name):
 
     globals()["get_inputs"] = cast_inputs
     Model.__init__ = cast_init
-
-

@@ -57,7 +57,7 @@ impl Dtype {
 
     /// The source with the footer.
     pub(crate) fn cast(self, source: &str) -> String {
-        format!("{}\n{FOOTER}{}\n", source.trim_end(), self.last_line())
+        format!("{}\n\n\n{FOOTER}\n\n{}\n", source.trim_end(), self.last_line())
     }
 }
 
