@@ -292,7 +292,13 @@ class Baseline(Player):
             descriptor = self.channel.descriptor()
             self._beside(size).open_apart(descriptor, 0, size)
             os.close(descriptor)
-        return super().go(request)
+        try:
+            return super().go(request)
+        except BaseException:
+            # Nobody asks to forget a window that failed.
+            if self.apart is not None:
+                self.apart.close_apart()
+            raise
 
     def _beside(self, size: int) -> Arena:
         if self.apart is None:

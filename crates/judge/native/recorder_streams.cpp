@@ -48,6 +48,8 @@ Timeline timelines[kPhases];
 // Per phase: calls that use streams of their own, but in the same way, are recorded alike.
 std::map<const Stream*, uint32_t> numbers[kPhases];
 std::vector<uint32_t> joined;
+// Whether the phase asked a stream or an event if it is done.
+bool polled;
 size_t bytes_so_far = 0;
 cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
@@ -184,10 +186,20 @@ cudaError_t record(Stream& stream, Operation operation) {
 
 void wait_for_all() { timeline().wait_everywhere(timeline().all()); }
 
+// Which of the reasons it is: what runs on after a call that nobody waited for comes too late in every tier.
+static const char* not_joined() {
+    if (phase() != Phase::First && phase() != Phase::Second)
+        return "a stream is not joined before __init__ or prepare() ends";
+    if (polled)
+        return "a stream is polled (cudaStreamQuery, cudaEventQuery) and not joined before the call ends";
+    return "a stream is not joined before the call ends";
+}
+
 void end_of_phase() {
     order_by_default_stream(default_stream);
     if (!covers(timeline().reached(default_stream), timeline().all()))
-        refuse("a stream is not joined before the call ends");
+        refuse(not_joined());
+    polled = false;
     if (any_capturing()) refuse("a stream is still being captured when the call ends");
     if (phase() == Phase::Second) joined = timeline().add(default_stream);
 }
@@ -237,6 +249,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
     FIND(stream, handle);
+    polled = true;
     return fail(stream->graph ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
@@ -274,7 +287,10 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     return cudaEventRecordWithFlags(event, handle, cudaEventRecordDefault);
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) {
+    polled = true;
+    return cudaSuccess;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     enter(__func__);
     const Event& event = *as_event(handle);

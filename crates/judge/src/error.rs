@@ -8,6 +8,7 @@ use crate::process::channel::NoAnswer;
 use crate::process::wire::Complaint;
 
 const SMALLER: &str = "use smaller inputs";
+const LARGER: &str = "use smaller inputs, a device with more memory, or a larger `--memory-limit`";
 const LINT: &str =
     "run `warpwright task lint` to list every problem of the task, then change or drop the task";
 /// Python's message for a full disk.
@@ -54,7 +55,7 @@ pub enum JudgeError {
     },
     /// The task needs more than all the memory of the device that the judge may use. No fault of the task: a larger
     /// device can judge it. A usage error.
-    #[error("failed to judge task {task}: it is too large: {}", sizes(*needed, *available))]
+    #[error("failed to judge task {task}: it is too large: {}", sizes(*needed, *available, message))]
     TooLarge {
         /// Task name.
         task: String,
@@ -62,6 +63,8 @@ pub enum JudgeError {
         needed: Option<u64>,
         /// Bytes of device memory that the judge may use.
         available: u64,
+        /// The allocation that failed, where none of both told before that it would.
+        message: String,
     },
     /// This machine or its configuration lacks something that the judge needs: full isolation, a tool, a
     /// working GPU, a writable cache. Nothing else is this error. An infrastructure error; no later attempt
@@ -135,7 +138,8 @@ impl JudgeError {
             Self::Reference { hint, .. }
             | Self::Setup { hint, .. }
             | Self::NoDeviceTier { hint, .. } => hint.as_deref(),
-            Self::Memory { .. } | Self::TooLarge { .. } => Some(SMALLER),
+            Self::Memory { .. } => Some(SMALLER),
+            Self::TooLarge { .. } => Some(LARGER),
             Self::Degenerate { .. } => Some(LINT),
             Self::Unfit { hint, .. } | Self::NotReplayable { hint, .. } => Some(hint),
             Self::DeviceLost { .. } => Some(LOST),
@@ -143,8 +147,13 @@ impl JudgeError {
         }
     }
 
-    pub(crate) fn too_large(task: &str, needed: Option<u64>, available: u64) -> Self {
-        Self::TooLarge { task: task.to_owned(), needed, available }
+    pub(crate) fn too_large(
+        task: &str,
+        needed: Option<u64>,
+        available: u64,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::TooLarge { task: task.to_owned(), needed, available, message: message.into() }
     }
 
     pub(crate) fn infrastructure(action: impl Into<String>, source: impl Into<Cause>) -> Self {
@@ -245,18 +254,16 @@ impl JudgeError {
 }
 
 /// What is needed and what there is, for people.
-fn sizes(needed: Option<u64>, available: u64) -> String {
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let needed =
-        needed.map_or_else(|| "more than".to_owned(), |n| format!("at least {} MiB of", mib(n)));
-    match needed.as_str() {
-        "more than" => format!(
-            "it needs more than the {} MiB of memory that the judge may use",
-            available >> 20
+fn sizes(needed: Option<u64>, available: u64, message: &str) -> String {
+    let available = available >> 20;
+    match needed {
+        Some(needed) => format!(
+            "it needs at least {} MiB of memory, and the judge may use {available} MiB",
+            needed.div_ceil(1 << 20)
         ),
-        needed => {
-            format!("it needs {needed} memory, and the judge may use {} MiB", available >> 20)
-        }
+        None => format!(
+            "it needs more than the {available} MiB of memory that the judge may use: {message}"
+        ),
     }
 }
 

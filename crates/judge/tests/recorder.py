@@ -401,6 +401,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Refused", {"init": ("host",)}, "returns a tensor that is not a dense one on the device"),
     ("Vector", {}, "calls cublasSsymv_v2"),
     ("Unjoined", {}, "a stream is not joined before the call ends"),
+    ("Polled", {}, "a stream is polled"),
+    ("UnjoinedInPrepare", {}, "a stream is not joined before __init__ or prepare() ends"),
     ("PackedLate", {"init": (4,), "weights": ("weight", 4)}, "prepare() computes with torch after"),
     ("LaunchesInConstructor", {}, "launches kernels while it is constructed"),
 ]

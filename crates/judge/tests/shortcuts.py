@@ -192,7 +192,7 @@ def held() -> int:
         if before is not None:
             before()
         stored = memory.stored
-        assert oracle._hold(5, "own").places[0]["offset"] == 0
+        assert oracle.hold(5, "own").places[0]["offset"] == 0
         return memory.stored - stored
 
     assert stores((5, "own")) == 0, "what lies there need not be made again"

@@ -86,6 +86,14 @@ pub fn run(
         // The devices and the tier that it was started with: one run does not mix them.
         let header = RunReader::open(out)?.header().clone();
         let (devices, tier) = stored(&header.config)?;
+        let names = header.config.get("devices").and_then(Value::as_array).into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        (caller.notice)(&format!(
+            "resuming {} on {} and in tier {}, as it was started",
+            out.display(),
+            names.join(", "),
+            tier.map_or("any", Tier::name)
+        ));
         let options = crate::judge_host::JudgeOptions { tier: tier.into(), ..options };
         let hosts = JudgeHost::open_all(caller.files, &devices, options, &caller.notice)?;
         (RunWriter::resume(out, ResumePolicy::SameProgram)?, hosts)

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Python that defines `_warpwright_cast`.
 const FOOTER: &str = include_str!("cast.py");
 
+/// How every version of it begins.
+const BEGINNING: &str = "\n# Appended by `warpwright --dtype`";
+
 /// A half-precision dtype that reference, candidate and floating inputs are cast to.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -52,7 +55,9 @@ impl Dtype {
     /// The dtype that a task's source is cast to.
     pub(crate) fn of(source: &str) -> Option<Self> {
         let last = source.trim_end().lines().next_back()?;
-        Self::ALL.into_iter().find(|dtype| dtype.last_line() == last)
+        let found = Self::ALL.into_iter().find(|dtype| dtype.last_line() == last)?;
+        // A task may have a function of that name.
+        source.contains(BEGINNING).then_some(found)
     }
 
     /// The source with the footer.

@@ -86,6 +86,9 @@ pub(crate) enum IsolationArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) u64);
 
+const NOT_A_SIZE: &str =
+    "give a whole number with the unit MiB, GiB, MB or GB: `48GiB`, `80GB`, `512MiB`";
+
 impl FromStr for Bytes {
     type Err = String;
 
@@ -97,10 +100,10 @@ impl FromStr for Bytes {
             "GiB" => 1 << 30,
             "MB" => 1_000_000,
             "GB" => 1_000_000_000,
-            _ => return Err("name a unit: `48GiB`, `80GB`, `512MiB`".to_owned()),
+            _ => return Err(NOT_A_SIZE.to_owned()),
         };
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.filter(|bytes| *bytes > 0).map(Self).ok_or_else(|| "not a size of memory".to_owned())
+        bytes.filter(|bytes| *bytes > 0).map(Self).ok_or_else(|| NOT_A_SIZE.to_owned())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use fs_err as fs;
 use serde::Serialize;
@@ -183,6 +184,7 @@ fn work(
     caller: &Caller<'_>,
     printer: Printer,
 ) -> Result<(), RolloutError> {
+    let mut failed = None;
     for (number, job) in jobs.iter().enumerate() {
         let Job { dir, out, source, chosen, found } = job;
         if *found == Found::Complete {
@@ -195,10 +197,17 @@ fn work(
             chosen.episodes.len(),
             dir.display()
         ));
-        rejudge::run(source, chosen, out, rules, caller)?;
-        mark(job, printer)?;
+        let went = rejudge::run(source, chosen, out, rules, caller);
+        if let Err(error) = went.and_then(|()| mark(job, printer)) {
+            if caller.stop.load(Ordering::SeqCst) {
+                return Err(error);
+            }
+            // The other runs can be judged all the same.
+            printer.say(&format!("error: {}: {error}", dir.display()));
+            failed.get_or_insert(error);
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Marks the earlier run, so that its reports say where its figures no longer hold.

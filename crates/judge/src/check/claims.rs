@@ -25,6 +25,13 @@ impl Located {
         self.shape.iter().product()
     }
 
+    /// Where its last element ends.
+    pub(crate) fn end(&self) -> u64 {
+        let steps = self.shape.iter().zip(&self.strides);
+        let last: u64 = steps.map(|(&n, &stride)| n.saturating_sub(1) * stride).sum();
+        self.offset + (last + 1) * self.dtype.size()
+    }
+
     /// Whether the elements lie one after the other.
     pub(crate) fn contiguous(&self) -> bool {
         let mut expected = 1;

@@ -160,7 +160,8 @@ impl<'a> Reader<'a> {
         let size = self.at.dtype.size();
         if address < self.start || address + size > self.start + self.bytes {
             self.start = address;
-            self.bytes = PIECE_BYTES.min(self.arena.len() - address);
+            // Inputs lie behind the arena.
+            self.bytes = PIECE_BYTES.min(self.at.end().saturating_sub(address)).max(size);
             self.piece.resize(self.bytes as usize, 0);
             self.arena.read(self.start, &mut self.piece)?;
         }

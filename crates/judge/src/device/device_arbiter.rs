@@ -262,6 +262,11 @@ pub(crate) enum AccessMode {
 }
 
 impl DeviceArbiter {
+    /// Whether no other judge's process uses the device now, as far as that can be told.
+    pub(crate) fn excludes_other_processes(&self) -> bool {
+        self.lock.as_ref().is_none_or(DeviceLock::is_exclusive)
+    }
+
     /// The arbiter of a GPU, where candidates are untimed at their start and end, with the lock that excludes other
     /// processes.
     pub(crate) fn of_gpu(lock: Option<DeviceLock>) -> Self {

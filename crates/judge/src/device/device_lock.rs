@@ -165,6 +165,11 @@ impl DeviceLock {
         self.changed.notify_all();
     }
 
+    /// Whether no other process that takes this lock uses the device now, as far as that can be told.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.files.is_none() || lock(&self.state).exclusive
+    }
+
     /// Ends a turn.
     pub(crate) fn end(&self) {
         let Some(files) = &self.files else { return };

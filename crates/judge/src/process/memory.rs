@@ -192,15 +192,15 @@ impl Memory {
         if !self.divided || !self.all || needed <= self.device {
             return Ok(());
         }
-        Err(JudgeError::too_large(task, Some(needed), self.device))
+        Err(JudgeError::too_large(task, Some(needed), self.device, ""))
     }
 
     /// Turns a lack of memory into an error of the task, where it had all of the device's memory.
     pub(crate) fn explain(self, error: JudgeError) -> JudgeError {
         match error {
-            JudgeError::Memory { task, wanted, .. } if self.all => {
+            JudgeError::Memory { task, wanted, message } if self.all => {
                 let needed = wanted.filter(|wanted| *wanted > self.device);
-                JudgeError::too_large(&task, needed, self.device)
+                JudgeError::too_large(&task, needed, self.device, message)
             }
             other => other,
         }

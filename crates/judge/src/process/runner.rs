@@ -21,6 +21,7 @@ use crate::process::channel::NoAnswer;
 use crate::process::failure::{Stumble, Trouble};
 use crate::process::oracle::Oracle;
 use crate::process::played::{Played, look, offsets};
+use crate::process::replay_trouble::no_inputs;
 use crate::process::runner_dirs::RunnerDir;
 use crate::process::runner_pool::Spare;
 use crate::process::wire::{Place, Prepared, Value};
@@ -228,7 +229,8 @@ impl LoadedCandidate for Runner {
         let lent = match &*self.state.arena {
             Arena::Cuda(arena) => {
                 let wanted = self.state.layout.spread(draws.len() as u64);
-                let (fd, bytes) = arena.renew_inputs(wanted)?;
+                let renewed = arena.renew_inputs(wanted);
+                let (fd, bytes) = renewed.map_err(|error| no_inputs(error, 0, oracle.name()))?;
                 Some(Lent { fd, bytes, keep: false })
             }
             Arena::Host(_) => None,

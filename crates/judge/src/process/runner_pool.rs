@@ -89,6 +89,8 @@ struct State {
     /// Handles that kill the starting processes, by the number of the start.
     killers: Vec<(u64, Killer)>,
     starts: u64,
+    /// The memory that candidates have is being replaced: nobody starts a runner.
+    changing: bool,
     closing: bool,
 }
 
@@ -120,9 +122,10 @@ impl RunnerPool {
     /// Gives candidates memory of this size from now on. Ends the idle runners, which have mapped what they had.
     pub(crate) fn make_room(&self, room: Room) {
         let mut state = self.shared.lock();
-        while state.under_way > 0 {
+        while state.under_way > 0 || state.changing {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.changing = true;
         let ready = std::mem::take(&mut state.ready);
         drop(state);
         drop(ready);
@@ -130,6 +133,9 @@ impl RunnerPool {
         if common.room != room {
             *common = Common { room, made: None };
         }
+        drop(common);
+        self.shared.lock().changing = false;
+        self.shared.changed.notify_all();
     }
 
     /// Says that runners will be needed: has as many made ahead as are worth keeping, once half of them
@@ -140,7 +146,7 @@ impl RunnerPool {
         let mut threads = lock(&self.threads);
         threads.retain(|thread| !thread.is_finished());
         let mut state = self.shared.lock();
-        if state.ready.len() + state.under_way > keep / 2 + state.waiting {
+        if state.changing || state.ready.len() + state.under_way > keep / 2 + state.waiting {
             return;
         }
         while state.ready.len() + state.under_way < keep + state.waiting {
@@ -203,7 +209,7 @@ impl Shared {
             if let Some(spare) = state.ready.pop_front() {
                 break Some(spare);
             }
-            if state.under_way < state.waiting {
+            if state.under_way < state.waiting && !state.changing {
                 break None;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -162,6 +162,7 @@ impl TaskSession<'_> {
         found.times.prepare = Some(plans.prepare_ms);
         let went = self.verify(&mut replay, found);
         let went = went.and_then(|()| self.measure_if_verified(&mut replay, (stage, &held), found));
+        let went = went.map_err(|trouble| self.unless_disturbed(trouble));
         held.untimed();
         let spent = replay.window_state().spent;
         found.seconds.inputs = spent.inputs.as_secs_f64();

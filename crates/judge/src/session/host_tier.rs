@@ -50,6 +50,7 @@ impl TaskSession<'_> {
         found.seconds.wait = waiting.elapsed().as_secs_f64();
         let holding = Instant::now();
         let went = self.run_in(&mut runner, candidate, (stage, &held), found);
+        let went = went.map_err(|trouble| self.unless_disturbed(trouble));
         if self.machine.device.candidates_leave_work() {
             held.untimed();
         }

@@ -309,6 +309,9 @@ impl<'j> SessionPool<'j> {
                 ExaminingSession::open(judge.shared(), task, begun, turn.memory(), opening)
             });
             match session.and_then(|session| session.examine(wanted_ms, bar, unwanted)) {
+                Err(error @ JudgeError::Memory { .. }) if turn.memory().is_all() => {
+                    return Err(turn.memory().explain(error));
+                }
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 done => return done,
             }
@@ -353,6 +356,9 @@ impl<'j> SessionPool<'j> {
                 done
             });
             match done {
+                Err(error @ JudgeError::Memory { .. }) if turn.memory().is_all() => {
+                    return Err(turn.memory().explain(error));
+                }
                 Err(JudgeError::Memory { wanted, .. }) => turn.enlarge(wanted),
                 // One of its processes may have ended while nobody used it.
                 Err(JudgeError::Infrastructure { .. }) if was_kept && again => again = false,
@@ -379,7 +385,9 @@ impl<'j> SessionPool<'j> {
         }
         drop(state);
         let _starting = self.starts.take();
-        let begun = begin()?;
+        // The module takes what it likes while it is loaded.
+        let all = Memory::all(self.judge.facts(), self.work);
+        let begun = begin().map_err(|error| all.explain(error))?;
         if let Some(wanted) = begun.wanted(self.work) {
             self.enlarge(key, wanted.div_ceil(self.part_bytes()) as usize);
         }

@@ -17,7 +17,8 @@ use crate::check::verify::{glances, look};
 use crate::device::device_arbiter::{Held, Purpose};
 use crate::error::JudgeError;
 use crate::process::candidate::LoadedCandidate;
-use crate::process::failure::{Trouble, failure};
+use crate::process::channel::NoAnswer;
+use crate::process::failure::{Stumble, Trouble, failure};
 use crate::process::oracle::Oracle;
 use crate::timing::measurement::Measurement;
 
@@ -81,6 +82,24 @@ impl<'j> TaskSession<'j> {
                 self.run_with_host_code(candidate, artifact, stage, found).map(|()| None)
             }
             Way::Plans(plans) => self.run_as_plans(plans, artifact, stage, found),
+        }
+    }
+
+    /// Work that a candidate seems to have left running may be another process's, while this one does not have the
+    /// GPU to itself among all.
+    pub(super) fn unless_disturbed(&self, trouble: Trouble) -> Trouble {
+        match trouble {
+            Trouble::Candidate(Stumble { answer: NoAnswer::LeftRunning, .. })
+                if !self.machine.arbiter.excludes_other_processes() =>
+            {
+                JudgeError::Unfit {
+                    device: self.machine.config.device.to_string(),
+                    reason: "its work did not end, and other processes use it too".to_owned(),
+                    hint: "try again; end the other processes, if it happens often".to_owned(),
+                }
+                .into()
+            }
+            trouble => trouble,
         }
     }
 

@@ -278,13 +278,21 @@ fn an_unusable_reference_is_refused_with_its_reason() {
             "import torch\nimport not_installed_anywhere\n",
             "not_installed_anywhere",
         ),
-        ("torch.randn(256, 512)", "torch.empty(1 << 50)", "memory"),
     ] {
         let source = TASK.replacen(from, to, 1);
         let error = judge.task(&Task::from_source("case", source)).err().unwrap();
         let JudgeError::Reference { ref message, .. } = error else { panic!("{error}") };
         assert!(message.contains(expected), "{message}");
     }
+}
+
+#[test]
+fn inputs_beyond_all_memory_are_too_large() {
+    let source = TASK.replacen("torch.randn(256, 512)", "torch.empty(1 << 50)", 1);
+    let error = shared_judge(Device::Cpu).task(&Task::from_source("case", source)).err().unwrap();
+    let JudgeError::TooLarge { needed: None, ref message, .. } = error else { panic!("{error}") };
+    assert!(message.contains("allocate"), "{message}");
+    assert!(error.to_string().contains("it needs more than the "), "{error}");
 }
 
 /// Nobody is to blame but the task, also where it shows late only.

@@ -103,7 +103,7 @@ impl NotRecordable {
     /// Whether what it reports is wrong in any tier: results that may come after the call has ended.
     pub fn is_race(&self) -> bool {
         match self {
-            Self::NotJoined { .. } => true,
+            Self::NotJoined { place } => matches!(place.phase, Phase::First | Phase::Second),
             Self::Refused(reason) => reason.starts_with(NOT_JOINED),
             _ => false,
         }

@@ -31,6 +31,10 @@ pub(super) fn change(
     let Some(old) = old else {
         return Some((format!("no verdict -> {now}"), why(new).to_owned()));
     };
+    if old.stage == Stage::Built && old.failure.is_none() {
+        // It compared nothing.
+        return None;
+    }
     let was = result(old);
     if was != now {
         // Where it is verified today, only the older verdict can say what it was about.

@@ -78,6 +78,10 @@ pub fn notes(dir: &Path, named: &[&Path]) -> Result<Vec<String>, ReadError> {
 fn told(mark: &Mark) -> String {
     let time = mark.time.strftime("%Y-%m-%d").to_string();
     let mut text = sentence(mark.changed, mark.judged, &time, Path::new(&mark.run));
+    text = format!("{text}, judged on {}", one_line(&mark.device, 60));
+    if mark.device == "cpu" {
+        text.push_str(" without a comparison of times");
+    }
     if mark.only != "all" {
         text = format!("{text}, with `--only {}`", one_line(&mark.only, 60));
     }
@@ -91,6 +95,9 @@ fn told(mark: &Mark) -> String {
 
 fn sentence(changed: u64, judged: u64, time: &str, run: &Path) -> String {
     let run = one_line(&run.display().to_string(), WIDTH);
+    if judged == 0 {
+        return format!("none of its candidates could be judged again on {time} ({run})");
+    }
     if changed == 0 {
         return format!(
             "its verdicts hold: {judged} candidates were judged again on {time} ({run})"

@@ -245,10 +245,17 @@ impl<'a> Work<'a> {
         match judge.open() {
             Ok(()) => {}
             Err(error @ JudgeError::DeviceLost { .. }) => return Err(error.into()),
-            Err(error) => match Refusal::of(&error) {
-                Some(refusal) => return self.refuse(task, refusal),
-                None => return Err(error.into()),
-            },
+            Err(error) => {
+                if let Some(refusal) = Refusal::of(&error) {
+                    return self.refuse(task, refusal);
+                }
+                // The candidates of other tasks can be judged all the same.
+                let setup = self.setup(episode, task, name)?;
+                self.append(&Event::EpisodeStarted { episode: id, setup })?;
+                let message = chain(&error);
+                lock(&self.failed).get_or_insert(message.clone());
+                return self.append(&ended(id, Outcome::Infrastructure { message }, None, None));
+            }
         }
         let setup = self.setup(episode, task, name)?;
         self.append(&Event::EpisodeStarted { episode: id, setup })?;

@@ -283,7 +283,12 @@ impl CudaDevice {
         unsafe {
             let d = &self.driver;
             check("map device memory", (d.memory_map)(at, len, 0, memory.handle, 0))?;
-            check("open device memory", (d.memory_access)(at, len, &raw const access, 1))
+            let opened =
+                check("open device memory", (d.memory_access)(at, len, &raw const access, 1));
+            if opened.is_err() {
+                (d.memory_unmap)(at, len);
+            }
+            opened
         }
     }
 

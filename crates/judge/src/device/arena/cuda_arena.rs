@@ -35,8 +35,11 @@ impl CudaArena {
         #[expect(unsafe_code, reason = "CUDA driver calls")]
         // SAFETY: `base` outlives the call.
         let reserve = unsafe { (device.driver().address_reserve)(&raw mut base, room, 0, 0, 0) };
-        check("reserve device addresses", reserve)?;
-        device.map(&memory, base)?;
+        let mapped = check("reserve device addresses", reserve);
+        if let Err(error) = mapped.and_then(|()| device.map(&memory, base)) {
+            device.release(&memory);
+            return Err(error);
+        }
         let (device, inputs) = (Arc::clone(device), RwLock::default());
         Ok(Self { device, memory, base, room, len, apart, inputs })
     }

@@ -19,10 +19,6 @@ impl DeviceLock {
         self.files.as_ref().unwrap().is_waited_for()
     }
 
-    fn is_exclusive(&self) -> bool {
-        lock(&self.state).exclusive
-    }
-
     /// What it says from now on, and has not said yet.
     fn said(&self) -> Arc<Mutex<Vec<String>>> {
         let said = Arc::new(Mutex::default());
