@@ -1,6 +1,6 @@
 //! What became of the verdicts of a run whose candidates were judged again.
 //!
-//! [`Rejudged::of`] compares two histories, episode by episode. [`notes`] are the sentences that reports of either
+//! [`Rejudged::of`] compares two histories, episode by episode. [`notes()`] are the sentences that reports of either
 //! run show.
 
 mod change;
