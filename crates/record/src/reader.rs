@@ -26,9 +26,7 @@ impl RunReader {
         let path = layout.header();
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(ReadError::NotARun { path: dir.to_owned() });
             }
             Err(e) => return Err(ReadError::io(dir)(e)),
