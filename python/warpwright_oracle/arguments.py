@@ -1,4 +1,4 @@
-"""Arguments of a call of ``forward`` of which some are named."""
+"""Positional and keyword arguments of one call of ``forward``."""
 
 from __future__ import annotations
 

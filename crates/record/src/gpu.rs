@@ -1,4 +1,5 @@
-//! What NVIDIA's architectures offer: for the occupancy of kernels, and for what agents are told.
+//! Limits and instructions of NVIDIA's architectures. The profiler computes occupancy from them, and the skill tells
+//! agents about them.
 //!
 //! The figures are those of the table "Technical Specifications per Compute Capability" of the CUDA C++ Programming
 //! Guide, and of the target notes of the PTX ISA, both of CUDA 13.0. L2 sizes are those of NVIDIA's white papers.

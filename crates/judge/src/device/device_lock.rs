@@ -5,8 +5,8 @@
 //! returns it with its last: shared if turns share the device, exclusive if one has it alone. The kernel returns the
 //! lock of a process that is killed.
 //!
-//! There are two files. Who waits for the device holds the second one, the *queue*. A process whose turns overlap
-//! without an end would never return the device; while somebody holds the queue, it lets its turns end.
+//! There are two files. A process locks the second one, the *queue*, while it waits for the device. Turns of a busy
+//! process can overlap without end; while another process holds the queue, the busy one begins no new turns.
 //!
 //! Nothing is read from the files or written to them: anybody can create them.
 
@@ -42,7 +42,7 @@ enum Hold {
 pub(crate) struct DeviceLock {
     /// Name of the device, for people.
     device: String,
-    /// `None` where they cannot be opened: then nobody waits.
+    /// `None` if they cannot be opened. Then this process waits for no other.
     files: Option<Files>,
     state: Mutex<State>,
     changed: Condvar,
