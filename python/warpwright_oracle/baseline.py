@@ -26,6 +26,7 @@ from .arena import Arena, initialise
 from .arguments import are_named, invoke
 from .channel import Channel, arguments, serve
 from .distance import distance
+from .peak import peak_bytes
 from .plain import plain
 from .player import Call, Player
 from .process_reuse import ProcessReuse
@@ -285,6 +286,10 @@ class Baseline(Player):
             torch.cuda.empty_cache()
         return {}
 
+    def peak(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Most memory that this process has held."""
+        return {"bytes": peak_bytes(self.cuda)}
+
     def go(self, request: dict[str, Any]) -> dict[str, Any]:
         """As ``Player.go``. Where candidates map the memory of their inputs, it maps the same
         amount."""
@@ -394,6 +399,7 @@ def main() -> None:
         "go",
         "forget",
         "bandwidth",
+        "peak",
     ]
     seed_everything(0)
     serve(channel, turns.handlers(names))

@@ -26,6 +26,7 @@ from .families import OWN, Other, Traits, change
 from .forms import Form, carried
 from .graph import graph
 from .opening import properties
+from .peak import peak_bytes
 from .process_reuse import ProcessReuse
 from .reference import Reference, bound, other_buffers, perturb
 from .repeats import Given, same
@@ -116,6 +117,10 @@ class Oracle:
         self.device_sampling = None
         self.profile = request["profile"]
         return {"sizes": foresee(source, mode, 1) if self.cuda else None}
+
+    def peak(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Most memory that this process has held."""
+        return {"bytes": peak_bytes(self.cuda)}
 
     def graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """The operator graph of the loaded module, if shapes determine it."""
@@ -424,6 +429,7 @@ def main() -> None:
         "truths",
         "reordered",
         "ties",
+        "peak",
     ]
     serve(channel, turns.handlers(names))
 

@@ -66,6 +66,7 @@ impl Judge for ScriptedJudge {
             device: "cpu".to_owned(),
             profile: Profile::Strict,
             dtype: None,
+            fit: None,
             stage,
             verified,
             failure: None,
@@ -83,6 +84,7 @@ impl Judge for ScriptedJudge {
             isolation: Isolation::default(),
             caveats: Vec::new(),
             conditions: None,
+            memory: None,
             seconds: PhaseSeconds::default(),
             fingerprint: warpwright_record::fingerprint::Fingerprint::default(),
         })

@@ -214,6 +214,13 @@ pub(crate) struct Optimize {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::AsRun)]
     pub(crate) profile: ProfileArg,
+    /// Halve the batch dimension of a task that is too large for the device until it fits.
+    ///
+    /// The batch dimension is the first of the tensors that `get_inputs` makes, if it is a constant with a name, such
+    /// as `batch_size = 4096`. The result is another task: verdicts, tables and the agent's `model.py` name both
+    /// sizes, and figures of it are never combined with those of full size. By default such a task is refused.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) fit: bool,
     /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
     ///
     /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's
@@ -237,6 +244,7 @@ Examples:
   warpwright eval --suite KernelBench/KernelBench --levels 1,2 --device cuda:0,cuda:1
   warpwright eval --suite tasks.parquet --profile tf32 --attempts 3
   warpwright eval --suite suites/starter --dtype bf16
+  warpwright eval --suite KernelBench/KernelBench --fit --memory-limit 24GiB
   warpwright eval --resume runs/starter")]
 pub(crate) struct Eval {
     /// Suite of tasks; the same as a positional TASK. May be repeated.
@@ -263,6 +271,13 @@ pub(crate) struct Eval {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
+    /// Halve the batch dimension of a task that is too large for the device until it fits.
+    ///
+    /// The batch dimension is the first of the tensors that `get_inputs` makes, if it is a constant with a name, such
+    /// as `batch_size = 4096`. The result is another task: verdicts, tables and the agent's `model.py` name both
+    /// sizes, and figures of it are never combined with those of full size. By default such a task is refused.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) fit: bool,
     /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
     ///
     /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's
@@ -364,6 +379,13 @@ pub(crate) struct JudgeArgs {
     /// Precision and comparison rules.
     #[arg(long, value_enum, default_value_t = ProfileArg::Strict)]
     pub(crate) profile: ProfileArg,
+    /// Halve the batch dimension of a task that is too large for the device until it fits.
+    ///
+    /// The batch dimension is the first of the tensors that `get_inputs` makes, if it is a constant with a name, such
+    /// as `batch_size = 4096`. The result is another task: verdicts, tables and the agent's `model.py` name both
+    /// sizes, and figures of it are never combined with those of full size. By default such a task is refused.
+    #[arg(long, conflicts_with = "server")]
+    pub(crate) fit: bool,
     /// Cast parameters, buffers and floating inputs of reference and candidate to this dtype.
     ///
     /// Truth is then the float64 result for the cast values, as for any half-precision task. The agent's

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use warpwright_record::fit::Fit;
 use warpwright_record::verdict::{
     Dtype, Failure, IntegrityFinding, Isolation, Profile, Reward, Speedup, Tier, Times, Verdict,
 };
@@ -63,6 +64,9 @@ pub(crate) struct Optimized {
     /// The dtype that the task was cast to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fit: Option<Fit>,
     /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `budget_tokens`,
     /// `budget_device`, `looping`, `refused`, `interrupted`, `infrastructure`.
     pub(crate) outcome: String,

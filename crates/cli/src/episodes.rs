@@ -43,6 +43,7 @@ pub(crate) fn settings(
         devices: Vec::new(),
         profile,
         dtype: tasks.first().and_then(Task::dtype),
+        fit: false,
         seed: common.seed,
         all_baselines: common.host.baselines == BaselinesArg::All,
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,

@@ -120,6 +120,7 @@ fn optimized(
         policy: setup.policy.clone(),
         profile: setup.profile,
         dtype: setup.dtype,
+        fit: setup.fit.clone(),
         outcome: outcome.name().to_owned(),
         outcome_message,
         verified: verdict.is_some_and(|v| v.verified),

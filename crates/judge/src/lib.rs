@@ -56,5 +56,6 @@ pub use session::recording::trial::{RecordingTrial, RecordingTrials};
 pub use session::repeat::agree;
 pub use session::self_calibration::Effort;
 pub use session::single_flight::{Claim, Claimed, SingleFlight};
+pub use session::verdict::fit_of;
 pub use timing::baseline::Baseline;
 pub use timing::calibrate::{Calibration, Kind, Trial};

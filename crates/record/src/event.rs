@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobHash;
+use crate::fit::Fit;
 use crate::message::{Message, ToolResult};
 use crate::verdict::{Dtype, Profile, Verdict};
 use crate::void::VoidTurns;
@@ -262,6 +263,9 @@ pub struct EpisodeSetup {
     /// The dtype that reference, candidate and floating inputs are cast to; `None`: they keep their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down; `None`: it has its own size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// Seed of the episode.
     pub seed: u64,
     /// Number among the episodes of the same policy on the same task, from 0.

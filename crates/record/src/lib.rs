@@ -51,6 +51,7 @@ pub mod event;
 pub mod exactness;
 pub mod findings;
 pub mod fingerprint;
+pub mod fit;
 pub mod gpu;
 pub mod history;
 pub mod index;

@@ -16,6 +16,7 @@ pub use self::seconds::PhaseSeconds;
 use crate::blob::BlobHash;
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
+use crate::fit::{Fit, MemoryUse};
 use crate::inputs::InputFamily;
 use crate::libraries::Libraries;
 
@@ -201,6 +202,9 @@ pub struct Verdict {
     /// The dtype that reference, candidate and floating inputs were cast to; `None`: they kept their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down; `None`: it has its own size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// How far judging was asked to go.
     pub stage: Stage,
     /// Right on every check that was run, built and inside the rules. `false` at stage `built`.
@@ -238,6 +242,9 @@ pub struct Verdict {
     /// The machine while the candidate was timed; `None` where it was not.
     #[serde(default)]
     pub conditions: Option<Conditions>,
+    /// Most memory that judging held; `None` where the candidate was not loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryUse>,
     /// Seconds spent per phase.
     pub seconds: PhaseSeconds,
     /// Where and under what this was measured.

@@ -1,8 +1,10 @@
 //! One line per episode: what a person wants to know first.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use warpwright_record::event::Outcome;
+use warpwright_record::fit::Fit;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::reader::RunReader;
@@ -23,6 +25,8 @@ pub struct Summary {
     pub profile: Profile,
     /// The dtype that the task was cast to; `None`: it kept its own.
     pub dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down; `None`: it has its own size.
+    pub fit: Option<Fit>,
     /// Whether the candidate is verified, and if not, why.
     pub standing: Standing,
     /// Whether the episode finished; `false` if it was killed or interrupted, or still runs.
@@ -143,6 +147,7 @@ impl Summary {
             device: setup.device.clone(),
             profile: setup.profile,
             dtype: setup.dtype,
+            fit: setup.fit.clone(),
             standing,
             finished: end.is_some_and(|end| end.outcome != Outcome::Interrupted) && !broken,
             time_ms: verdict.and_then(|v| v.times_ms.candidate),
@@ -153,10 +158,16 @@ impl Summary {
         }
     }
 
-    /// The task, with the dtype that it was cast to.
+    /// The task, with the dtype that it was cast to, and how it was scaled down.
     pub fn task_and_dtype(&self) -> String {
-        let task = one_line(&self.task, 60);
-        self.dtype.map_or_else(|| task.clone(), |dtype| format!("{task} ({dtype})"))
+        let mut task = one_line(&self.task, 60);
+        if let Some(dtype) = self.dtype {
+            let _ = write!(task, " ({dtype})");
+        }
+        if let Some(fit) = &self.fit {
+            let _ = write!(task, " ({})", one_line(&fit.to_string(), 60));
+        }
+        task
     }
 
     /// Summarises every episode of a run, in order.

@@ -4,7 +4,7 @@
 //! the plan, so that a resumed run knows which episodes are done. Each worker belongs to one device
 //! and takes the next episode of the plan when its last one ends.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +28,7 @@ use crate::device_use;
 use crate::engine::EngineHost;
 use crate::episode::EpisodeBuilder;
 use crate::error::{RolloutError, chain};
+use crate::fit;
 use crate::judge_host::{HostFiles, JudgeHost, JudgeOptions};
 use crate::plan::{Planned, plan, schedule};
 use crate::policies::{self, Policies};
@@ -155,6 +156,8 @@ struct Campaign<'a> {
 /// State that the workers share.
 struct Shared {
     tasks: Vec<Task>,
+    /// Those that were scaled down because the device has no memory for them.
+    scaled: Mutex<HashMap<usize, Task>>,
     policies: Policies,
     history: Mutex<History>,
     plan: Mutex<VecDeque<Planned>>,
@@ -171,6 +174,13 @@ struct Shared {
 /// Concurrent episodes per GPU: while one is measured, others build, trace and compile.
 const JOBS_ON_GPU: usize = 4;
 
+impl Shared {
+    /// A task as it is worked on.
+    fn task(&self, index: usize) -> Task {
+        lock(&self.scaled).get(&index).unwrap_or(&self.tasks[index]).clone()
+    }
+}
+
 /// Default number of concurrent episodes on a device.
 fn jobs_on(device: &DeviceFacts) -> usize {
     if device.device == "cpu" { 1 } else { JOBS_ON_GPU }
@@ -184,6 +194,16 @@ enum Next {
     Elsewhere(RolloutError),
 }
 
+/// How an episode at a task came out.
+enum Attempt {
+    /// It ended.
+    Over,
+    /// It has to start on another device.
+    Elsewhere(RolloutError),
+    /// The task cannot be judged as it is.
+    Refused(Refusal),
+}
+
 impl Campaign<'_> {
     /// Works on every unfinished episode, and ends the run.
     fn work(self, history: &History) -> Result<(), RolloutError> {
@@ -192,6 +212,7 @@ impl Campaign<'_> {
         let mut plan = plan(self.settings);
         schedule(&mut plan, |task| tasks[task].level);
         let shared = Shared {
+            scaled: Mutex::new(fit::recorded(history, &tasks)),
             tasks,
             policies: Policies::open(
                 self.settings.policies()?,
@@ -379,33 +400,59 @@ impl Campaign<'_> {
         planned: Planned,
         start: Start,
     ) -> Result<Next, RolloutError> {
-        let task = &shared.tasks[planned.task];
         if lock(&shared.refused).contains(&planned.task) {
             return Ok(Next::Here);
         }
-        if let Err(error) = task.facts() {
-            let (message, hint) = (error.to_string(), Some(error.hint().to_owned()));
-            self.refuse(
-                shared,
-                planned,
-                Refusal { message, hint, degenerate: Vec::new(), too_large: None },
-            )?;
-            return Ok(Next::Here);
-        }
-        let judge = device.judge.task(task, &self.caller.stop);
-        match judge.open() {
-            Ok(()) => {}
-            Err(error @ JudgeError::DeviceLost { .. }) => return Ok(Next::Elsewhere(error.into())),
-            Err(error) => {
-                let Some(refusal) = Refusal::of(&error) else { return Err(error.into()) };
+        let mut start = start;
+        loop {
+            let task = shared.task(planned.task);
+            let refusal = match self.attempt(shared, device, (planned, &task), start)? {
+                Attempt::Over => return Ok(Next::Here),
+                Attempt::Elsewhere(failure) => return Ok(Next::Elsewhere(failure)),
+                Attempt::Refused(refusal) => refusal,
+            };
+            if let Some(refusal) = self.scale_down(shared, planned.task, &task, refusal)? {
                 self.refuse(shared, planned, refusal)?;
                 return Ok(Next::Here);
+            }
+            // Nothing of an attempt at another size is kept.
+            start = Start::Fresh;
+        }
+    }
+
+    /// Plays an episode at a task as it is.
+    fn attempt(
+        &self,
+        shared: &Shared,
+        device: &DeviceContext<'_>,
+        (planned, task): (Planned, &Task),
+        start: Start,
+    ) -> Result<Attempt, RolloutError> {
+        if let Err(error) = task.facts() {
+            let (message, hint) = (error.to_string(), Some(error.hint().to_owned()));
+            let refusal = Refusal { message, hint, degenerate: Vec::new(), too_large: None };
+            return Ok(Attempt::Refused(refusal));
+        }
+        let judge = device.judge.task(task, &self.caller.stop);
+        match if self.settings.fit { judge.open_whole() } else { judge.open() } {
+            Ok(()) => {}
+            Err(error @ JudgeError::DeviceLost { .. }) => {
+                return Ok(Attempt::Elsewhere(error.into()));
+            }
+            Err(error) => {
+                let Some(refusal) = Refusal::of(&error) else { return Err(error.into()) };
+                return Ok(Attempt::Refused(refusal));
             }
         }
         self.warn(shared, planned.task, &device.judge.degenerate(task))?;
         let policy = &self.settings.policies[planned.policy];
         let attempt = planned.attempt;
         let folder = self.settings.workspace(&self.dir, &task.name, policy, attempt);
+        if matches!(start, Start::Fresh) && task.fit().is_some() && folder.exists() {
+            fs_err::remove_dir_all(&folder).map_err(|error| {
+                RolloutError::infrastructure(format!("failed to clear a workspace: {error}"), None)
+            })?;
+        }
         let builder = EpisodeBuilder {
             id: planned.id,
             device,
@@ -430,10 +477,35 @@ impl Campaign<'_> {
         let played = builder.play(&folder, &*judge, policy.as_mut(), start, &observer);
         device.judge.finished(task);
         played?;
-        if let Some(refusal) = judge.refusal() {
-            self.refuse(shared, planned, refusal.clone())?;
+        Ok(judge.refusal().map_or(Attempt::Over, |refusal| Attempt::Refused(refusal.clone())))
+    }
+
+    /// Has all that follows work on a smaller version of a task that the device has no memory for. What it is refused
+    /// for if there is none, or `--fit` is not set.
+    fn scale_down(
+        &self,
+        shared: &Shared,
+        index: usize,
+        task: &Task,
+        refusal: Refusal,
+    ) -> Result<Option<Refusal>, RolloutError> {
+        if !self.settings.fit {
+            return Ok(Some(refusal));
         }
-        Ok(Next::Here)
+        if shared.task(index).hash != task.hash {
+            // Another worker has found out before.
+            return Ok(None);
+        }
+        let why = refusal.message.clone();
+        let smaller = match fit::or_refused(task, refusal) {
+            Ok(smaller) => smaller,
+            Err(refusal) => return Ok(Some(refusal)),
+        };
+        let fit = smaller.fit().map(|fit| fit.to_string()).unwrap_or_default();
+        lock(&shared.scaled).insert(index, smaller);
+        let text = format!("{why}; `--fit` scales it down: {fit}");
+        self.append(&Event::Note { episode: None, level: NoteLevel::Warning, text })?;
+        Ok(None)
     }
 
     /// Warns once that no reward can be earned on a task.

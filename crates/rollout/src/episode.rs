@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use warpwright_agent::episode::{self, Ended, Parts, Start};
 use warpwright_agent::judge::Judge;
 use warpwright_agent::policy::{Briefing, Policy};
+use warpwright_judge::fit_of;
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event};
 use warpwright_record::verdict::{Dtype, Profile};
 use warpwright_record::writer::RunWriter;
@@ -71,6 +72,7 @@ impl EpisodeBuilder<'_> {
             device: device.facts.device.clone(),
             profile: self.profile,
             dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
+            fit: fit_of(task),
             seed: self.seed,
             attempt: self.attempt,
             level: task.level.map(|level| format!("level{level}")),

@@ -20,6 +20,7 @@ pub mod environment;
 pub mod episode;
 pub mod error;
 pub mod examining;
+pub mod fit;
 pub mod folders;
 pub mod gpu;
 pub mod judge_host;

@@ -58,6 +58,11 @@ pub trait TaskJudge: Judge {
     /// Checks whether the task can be judged.
     fn open(&self) -> Result<(), JudgeError>;
 
+    /// The same of a task that needs much memory, of which [`Self::open`] does not find out everything.
+    fn open_whole(&self) -> Result<(), JudgeError> {
+        self.open()
+    }
+
     /// Why the task cannot be judged, if judging showed that.
     fn refusal(&self) -> Option<&Refusal>;
 }
@@ -164,6 +169,10 @@ impl PoolJudge<'_, '_> {
 impl TaskJudge for PoolJudge<'_, '_> {
     fn open(&self) -> Result<(), JudgeError> {
         self.patiently(|| self.pool.open(self.task))
+    }
+
+    fn open_whole(&self) -> Result<(), JudgeError> {
+        self.patiently(|| self.pool.open_whole(self.task))
     }
 
     fn refusal(&self) -> Option<&Refusal> {

@@ -51,6 +51,9 @@ pub struct Settings {
     /// The dtype that the tasks are cast to; their sources are cast already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// Whether tasks that are too large for the device are scaled down.
+    #[serde(default)]
+    pub fit: bool,
     /// Seed of the policies and of the references' weights.
     pub seed: u64,
     /// Whether all baselines are timed.

@@ -36,6 +36,7 @@
 
 mod dtype;
 mod facts;
+mod fit;
 mod limits;
 mod mode;
 mod natural;
@@ -52,6 +53,7 @@ pub use facts::operators::operators;
 pub use facts::{
     DeviceUse, Facts, Import, InitInputs, Presence, RandomUse, RandomWhen, Warning, facts,
 };
+pub use fit::{Fit, FitError};
 pub use limits::MAX_SOURCE_BYTES;
 pub use mode::Mode;
 pub use natural::natural_cmp;

@@ -7,6 +7,7 @@ use fs_err as fs;
 use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
 use crate::facts::{Facts, facts};
+use crate::fit::{self, Fit, FitError};
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::mode::Mode;
 use crate::read_error::ReadError;
@@ -95,6 +96,21 @@ impl Task {
         let source = dtype.cast(&self.source);
         let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
         Self { source, hash, ..self }
+    }
+
+    /// How its batch dimension was scaled down; `None`: it has its own size.
+    pub fn fit(&self) -> Option<Fit> {
+        Fit::of(&self.source)
+    }
+
+    /// The task with its batch dimension divided by `divisor`, at least 1.
+    ///
+    /// # Errors
+    /// [`FitError`] if its source does not tell which dimension that is, or it is 1 already.
+    pub fn scaled_down(&self, divisor: u64) -> Result<Self, FitError> {
+        let source = fit::scaled_down(&self.source, divisor)?;
+        let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
+        Ok(Self { source, hash, ..self.clone() })
     }
 
     /// What can be known without running it; the error names `origin`.

@@ -83,6 +83,7 @@ impl Scene {
                 device: "cpu".to_owned(),
                 profile: Profile::Strict,
                 dtype: None,
+                fit: None,
                 seed: 0,
                 attempt: 0,
                 level: None,

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
         (profile, DEFAULT_TURNS),
     )?;
     settings.suite = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    settings.fit = args.fit;
     settings.include_degenerate = args.include_degenerate;
     let options = judging::options(&args.common, profile);
     let options = if args.include_degenerate { options.of_any_task() } else { options };

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpwright_agent::feedback;
+use warpwright_judge::JudgeError;
 use warpwright_record::candidate::{Candidate, CandidateError};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
 use warpwright_record::run::RunInfo;
 use warpwright_record::verdict::{Scheme, Stage, Verdict};
 use warpwright_record::writer::RunWriter;
+use warpwright_rollout::judge_host::JudgeHost;
 use warpwright_rollout::pool_judge::nothing_to_earn;
-use warpwright_rollout::tasks;
+use warpwright_rollout::{fit, tasks};
 use warpwright_serve::JudgeRequest;
 use warpwright_task::Task;
 
@@ -41,17 +43,39 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     };
     let host = judging::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
-    let mut session = host.judge.task(&task)?;
-    if let Some(text) = nothing_to_earn(&task.name, session.degenerate()) {
-        printer.say(&format!("warning: {text}"));
-    }
-    let verdict = session.judge(&candidate, stage)?;
+    let verdict = loop {
+        let error = match judged(&host, (&task, &candidate, stage), printer) {
+            Ok(verdict) => break verdict,
+            Err(error) => error,
+        };
+        let smaller = if args.fit { fit::after(&task, &error) } else { None };
+        task = match smaller {
+            None => return Err(error.into()),
+            Some(Err(refused)) => return Err(Failure::usage(refused.message, refused.hint)),
+            Some(Ok(smaller)) => smaller,
+        };
+        let scaled = task.fit().map(|fit| fit.to_string()).unwrap_or_default();
+        printer.say(&format!("warning: {}; `--fit` scales it down: {scaled}", chain(&error)));
+    };
     // With the run, where it outlasts the cache. Without it the verdict counts all the same.
     let plan = verdict.plan.and_then(|plan| host.judge.plan_file(plan).ok().flatten());
     if let (Some(record), Some(plan)) = (&record, plan) {
         record.put_blob(&plan)?;
     }
     told(args, record, (&task, &candidate, stage), &verdict, printer)
+}
+
+/// Judges on this machine.
+fn judged(
+    host: &JudgeHost,
+    (task, candidate, stage): (&Task, &Candidate, Stage),
+    printer: Printer,
+) -> Result<Verdict, JudgeError> {
+    let mut session = host.judge.task(task)?;
+    if let Some(text) = nothing_to_earn(&task.name, session.degenerate()) {
+        printer.say(&format!("warning: {text}"));
+    }
+    session.judge(candidate, stage)
 }
 
 /// Judges on a server instead of this machine.
@@ -133,6 +157,7 @@ fn keep(
         device: verdict.device.clone(),
         profile: verdict.profile,
         dtype: verdict.dtype,
+        fit: verdict.fit.clone(),
         seed: args.common.seed,
         attempt: 0,
         level: None,

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         names,
         (profile, DEFAULT_TURNS),
     )?;
+    settings.fit = args.fit;
     settings.include_degenerate = true;
     // Whoever names a task wants to see what becomes of it.
     let options = judging::options(&args.common, profile).of_any_task();

@@ -258,6 +258,7 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
         device: "cpu".to_owned(),
         profile: Profile::Strict,
         dtype: None,
+        fit: None,
         seed: 0,
         attempt: 0,
         level: None,

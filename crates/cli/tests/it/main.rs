@@ -8,6 +8,7 @@ mod composing;
 mod evaluating;
 mod far;
 mod first_contact;
+mod fitting;
 mod guides;
 mod judging;
 mod linting;

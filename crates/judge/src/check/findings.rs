@@ -2,6 +2,7 @@
 
 use warpwright_record::blob::BlobHash;
 use warpwright_record::conditions::Conditions;
+use warpwright_record::fit::MemoryUse;
 use warpwright_record::verdict::{
     Check, Failure, IntegrityFinding, PhaseSeconds, Provenance, ReplayerTurn, Speedup, Tier, Times,
 };
@@ -23,6 +24,9 @@ pub(crate) struct Findings {
     pub(crate) caveats: Vec<String>,
     pub(crate) conditions: Option<Conditions>,
     pub(crate) seconds: PhaseSeconds,
+    /// Most bytes of memory that the judge made for the candidate; 0 where it was not loaded.
+    pub(crate) candidate_bytes: u64,
+    pub(crate) memory: Option<MemoryUse>,
 }
 
 impl Findings {

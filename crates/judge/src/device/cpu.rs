@@ -20,6 +20,7 @@ use crate::timing::plan::Plan;
 pub(crate) const WINDOWS: Plan = Plan {
     window: Duration::from_millis(12),
     longer: Duration::from_millis(12),
+    single: Duration::from_millis(12),
     rounds: 9,
     budget: Duration::from_secs(6),
     sequential: false,

@@ -21,6 +21,7 @@ use crate::timing::plan::Plan;
 pub(crate) const WINDOWS: Plan = Plan {
     window: Duration::from_millis(8),
     longer: Duration::from_millis(15),
+    single: Duration::from_millis(5),
     rounds: 21,
     budget: Duration::from_secs(15),
     sequential: true,

@@ -19,7 +19,7 @@ use crate::process::channel::NoAnswer;
 use crate::process::host::{Grant, Host};
 use crate::process::oracle::{mode_name, profile_name};
 use crate::process::role::Role;
-use crate::process::wire::Agreement;
+use crate::process::wire::{Agreement, Peak};
 use crate::process::worker::Worker;
 use crate::timing::baseline::Baseline;
 
@@ -265,6 +265,15 @@ impl BaselineProcess {
     /// Gives back what memory of the device it does not need until the next window.
     pub(crate) fn spare(&mut self, task: &str) -> Result<(), JudgeError> {
         self.ask(task, &json!({"do": "spare"}), PATIENCE).map(drop)
+    }
+
+    /// Most bytes that the process has held.
+    pub(crate) fn peak_bytes(&mut self, task: &str) -> Result<u64, JudgeError> {
+        let answer = self.ask(task, &json!({"do": "peak"}), PATIENCE)?;
+        let peak: Result<Peak, _> = serde_json::from_value(answer);
+        peak.map(|peak| peak.bytes).map_err(|error| {
+            JudgeError::infrastructure("read the answer of the baseline process", error)
+        })
     }
 
     /// Makes inputs for these seeds and keeps them. In a window the results of the last `keep` calls

@@ -40,6 +40,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "inspector.py",
     "looked.py",
     "opening.py",
+    "peak.py",
     "oracle.py",
     "plain.py",
     "player.py",

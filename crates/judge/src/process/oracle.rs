@@ -24,8 +24,8 @@ use crate::process::host::{Grant, Host};
 use crate::process::memory::Memory;
 use crate::process::role::Role;
 use crate::process::wire::{
-    Examined, Expected, Graphed, Learned, Loaded, Opened, Redrawn, Reordered, Said, Sets, Sizes,
-    State, Truths,
+    Examined, Expected, Graphed, Learned, Loaded, Opened, Peak, Redrawn, Reordered, Said, Sets,
+    Sizes, State, Truths,
 };
 use crate::process::worker::Worker;
 
@@ -153,6 +153,7 @@ impl LoadedOracle {
         if let Some(foreseen) = &foreseen {
             // A task that is too large costs the device nothing.
             memory.check(&task, foreseen, true)?;
+            memory.refuse_too_large(&task, foreseen)?;
         }
         let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.oracle);
         let request = json!({"do": "open", "seed": seed, "device_bytes": device_bytes});
@@ -368,6 +369,15 @@ impl Oracle {
         let weights = self.played;
         let request = json!({"do": "redraw", "seed": seed, "draws": draws, "weights": weights});
         self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))
+    }
+
+    /// Most bytes that the process has held, with its arena.
+    pub(crate) fn peak_bytes(&mut self) -> Result<u64, JudgeError> {
+        let held: Peak =
+            self.worker.ask(&json!({"do": "peak"}), PATIENCE).map_err(|e| self.trusted(e))?;
+        // On the cpu device pages of the arena are pages of the process.
+        let arena = if self.arena.is_on_gpu() { self.arena.held_bytes() } else { 0 };
+        Ok(held.bytes + arena)
     }
 
     /// Does without float64 from now on, where the device's memory does not hold it. False if it was

@@ -347,6 +347,12 @@ pub(crate) struct Graphed {
     pub(crate) graph: Option<OpGraph>,
 }
 
+/// The answer to `peak`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Peak {
+    pub(crate) bytes: u64,
+}
+
 /// The baseline's answer to `agree`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Agreement {

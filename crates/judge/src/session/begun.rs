@@ -91,6 +91,11 @@ impl Begun {
         Ok(Self { oracle, early, cost: started.elapsed() })
     }
 
+    /// Refuses a task that is known not to fit all of the device's memory, before it costs the device anything.
+    pub(crate) fn refuse_too_large(&self, task: &str, all: Memory) -> Result<(), JudgeError> {
+        self.oracle.foreseen.as_ref().map_or(Ok(()), |sizes| all.refuse_too_large(task, sizes))
+    }
+
     /// Bytes of the device's memory that would do, if that is known and much.
     pub(crate) fn wanted(&self, work: Work) -> Option<u64> {
         self.oracle.foreseen.as_ref().map(|sizes| Memory::needed(sizes, work))

@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use warpwright_build::Artifact;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{self, Inspection};
+use warpwright_record::fit::MemoryUse;
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Stage, Verdict};
 use warpwright_task::Task;
@@ -50,7 +51,7 @@ pub(crate) mod self_calibration;
 pub(crate) mod single_flight;
 mod stages;
 mod stored;
-mod verdict;
+pub(crate) mod verdict;
 
 pub(crate) use begun::Begun;
 use opening::Opening;
@@ -166,9 +167,22 @@ impl<'j> TaskSession<'j> {
             found.seconds.baselines = self.prepare_baselines()?.as_secs_f64();
         }
         self.run_in_a_tier(candidate, artifact, stage, &mut found)?;
+        found.memory = self.memory_use(found.candidate_bytes)?;
         let known = self.known();
         let hash = candidate.hash();
         Ok(verdict(self.machine, &self.task, &known, hash, Some(artifact), (stage, found)))
+    }
+
+    /// Most memory that was held for this task, given that of its candidate.
+    fn memory_use(&mut self, candidate: u64) -> Result<Option<MemoryUse>, JudgeError> {
+        if candidate == 0 {
+            return Ok(None);
+        }
+        let oracle = self.oracle.peak_bytes()?;
+        let name = &self.task.name;
+        let baselines = self.baselines.as_mut();
+        let baseline = baselines.map(|b| b.process.peak_bytes(name)).transpose()?;
+        Ok(Some(MemoryUse::of(candidate, oracle, baseline, self.short)))
     }
 
     /// Compiles and stages the baselines unless that was done; what it took.

@@ -177,6 +177,11 @@ impl<'j> SessionPool<'j> {
         self.with(task, false, Begun::begin, |_| Ok(()))
     }
 
+    /// As [`Self::open`], but opens sessions that need much of a GPU's memory too.
+    pub fn open_whole(&self, task: &Task) -> Result<(), JudgeError> {
+        self.with(task, false, Begun::begin, |_| Ok(()))
+    }
+
     /// Judges a candidate up to `stage`; see [`TaskSession::judge`]. Waits for its turn. A candidate that was
     /// judged up to this stage before gets a copy of that verdict, with a caveat.
     pub fn verdict(
@@ -388,6 +393,9 @@ impl<'j> SessionPool<'j> {
         // The module takes what it likes while it is loaded.
         let all = Memory::all(self.judge.facts(), self.work);
         let begun = begin().map_err(|error| all.explain(error))?;
+        if self.work == Work::Judging {
+            begun.refuse_too_large(&key.name, all)?;
+        }
         if let Some(wanted) = begun.wanted(self.work) {
             self.enlarge(key, wanted.div_ceil(self.part_bytes()) as usize);
         }

@@ -124,6 +124,7 @@ impl<'j> TaskSession<'j> {
         (stage, held): (Stage, &Held<'_>),
         found: &mut Findings,
     ) -> Result<(), Trouble> {
+        found.candidate_bytes = loaded.arena().held_bytes();
         if stage < Stage::Measured || found.bad() {
             return Ok(());
         }
@@ -133,6 +134,7 @@ impl<'j> TaskSession<'j> {
         let measuring = Instant::now();
         let went = self.measure(loaded, found);
         found.seconds.measure = measuring.elapsed().as_secs_f64();
+        found.candidate_bytes = found.candidate_bytes.max(loaded.arena().held_bytes());
         went
     }
 

@@ -6,6 +6,7 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::fit::Fit;
 use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
@@ -30,6 +31,11 @@ pub(crate) struct Known {
     pub(crate) capped: bool,
     /// Why there is nothing to earn on it, if there is not.
     pub(crate) degenerate: Vec<Objection>,
+}
+
+/// How `--fit` scaled a task down, for the record; `None`: it has its own size.
+pub fn fit_of(task: &Task) -> Option<Fit> {
+    task.fit().map(|fit| Fit { dimension: fit.dimension, from: fit.from, to: fit.to })
 }
 
 /// Milliseconds that `bytes` take at the device's bandwidth; `None` if the bandwidth is unknown.
@@ -126,6 +132,7 @@ pub(crate) fn verdict(
         device: machine.config.device.to_string(),
         profile: machine.config.profile,
         dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
+        fit: fit_of(task),
         stage,
         verified,
         failure: found.failure,
@@ -146,6 +153,7 @@ pub(crate) fn verdict(
         isolation: machine.isolation(),
         caveats: found.caveats,
         conditions: found.conditions,
+        memory: found.memory,
         seconds: found.seconds,
         fingerprint,
     }

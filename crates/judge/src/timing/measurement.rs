@@ -212,19 +212,20 @@ impl Measurement<'_> {
             (window.as_secs_f64() - nothing).max(0.0) / calls as f64
         });
         let first = windows::first_calls(plan, least, self.most_calls);
-        let tried = windows::grow(plan.window, (first, most), 1, |calls| -> Result<_, Trouble> {
-            let started = Instant::now();
-            let nothing = match candidate.nothing(&[])? {
-                Some(own) => own,
-                None => process.nothing(task, None)?,
-            };
-            let nothing = nothing.as_secs_f64();
-            let (played, _) = measure::candidate_window(oracle, candidate, calls, random)?;
-            (samples, last) = (played.sampled(), started.elapsed().as_secs_f64());
-            Ok((nothing, played.elapsed.as_secs_f64()))
-        })?;
+        let tried =
+            windows::grow((plan, plan.window), (first, most), 1, |calls| -> Result<_, Trouble> {
+                let started = Instant::now();
+                let nothing = match candidate.nothing(&[])? {
+                    Some(own) => own,
+                    None => process.nothing(task, None)?,
+                };
+                let nothing = nothing.as_secs_f64();
+                let (played, _) = measure::candidate_window(oracle, candidate, calls, random)?;
+                (samples, last) = (played.sampled(), started.elapsed().as_secs_f64());
+                Ok((nothing, played.elapsed.as_secs_f64()))
+            })?;
         let seconds = tried.quickest() / tried.calls as f64;
-        let held = |window| windows::window_calls(window, seconds, self.most_calls);
+        let held = |window| windows::window_calls(plan, window, seconds, self.most_calls);
         let (calls, later) = (held(plan.window), held(plan.longer));
         Ok(Chosen { calls, later, samples, seconds: last * later as f64 / tried.calls as f64 })
     }

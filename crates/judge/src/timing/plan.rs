@@ -9,6 +9,9 @@ pub(crate) struct Plan {
     pub(crate) window: Duration,
     /// From then on: what short windows decide costs little, and what they do not is worth long ones.
     pub(crate) longer: Duration,
+    /// A call that takes longer has windows of its own: one call, less an empty window. More calls would make it no more
+    /// exact, and inputs of several are what large tasks have no memory for.
+    pub(crate) single: Duration,
     /// Rounds, if the time allows.
     pub(crate) rounds: usize,
     /// Time to stay within, roughly.
@@ -25,7 +28,7 @@ const BRIEF_PREVIEW: usize = 3;
 impl Plan {
     /// The same with windows of another length, if one is named.
     pub(crate) fn with_windows_of(self, window: Option<Duration>) -> Self {
-        window.map_or(self, |window| Self { window, longer: window, ..self })
+        window.map_or(self, |window| Self { window, longer: window, single: window, ..self })
     }
 
     /// For the cpu device where other processes compute beside it.

@@ -13,8 +13,11 @@ use crate::timing::stats::{self, LEAST};
 /// Fewest seconds that a call's time counts as by windows of a single call: what these vary by.
 const LEAST_ALONE: f64 = 1e-5;
 
-/// Calls for a window of about this length, given one call's rough time.
-pub(crate) fn window_calls(window: Duration, seconds: f64, most: u64) -> usize {
+/// Calls for a window of about this length, given one call's rough time: one where a call alone is long enough.
+pub(crate) fn window_calls(plan: &Plan, window: Duration, seconds: f64, most: u64) -> usize {
+    if seconds > plan.single.as_secs_f64() {
+        return 1;
+    }
     let wanted = (window.as_secs_f64() / seconds.max(LEAST)).ceil() as u64;
     wanted.clamp(1, most.max(1)) as usize
 }
@@ -22,7 +25,7 @@ pub(crate) fn window_calls(window: Duration, seconds: f64, most: u64) -> usize {
 /// Calls to try first, given one call's time by windows of a single one, which is too long as a rule:
 /// most of a window, so that it need not be tried again with more.
 pub(crate) fn first_calls(plan: &Plan, single: f64, most: u64) -> usize {
-    window_calls(plan.window, 1.25 * single.max(LEAST_ALONE), most)
+    window_calls(plan, plan.window, 1.25 * single.max(LEAST_ALONE), most)
 }
 
 /// Windows that try a number of calls.
@@ -51,11 +54,12 @@ impl Tried {
         self.seen.iter().map(|t| per_call(*t, nothing, self.calls)).collect()
     }
 
-    /// How many calls to try next: more, until the quickest window is half as long as is planned. In
-    /// shorter ones what every window costs hides what a call takes.
-    fn next(&self, window: Duration, most: usize) -> Option<usize> {
+    /// How many calls to try next: more, until the quickest window is half as long as is planned, or a call alone is
+    /// long enough. In shorter ones what every window costs hides what a call takes.
+    fn next(&self, plan: &Plan, window: Duration, most: usize) -> Option<usize> {
         let (window, quickest) = (window.as_secs_f64(), self.quickest());
-        if self.calls >= most || 2.0 * quickest >= window {
+        let alone = quickest / self.calls as f64 > plan.single.as_secs_f64();
+        if self.calls >= most || alone || 2.0 * quickest >= window {
             return None;
         }
         let more = (window / quickest.max(1e-9)).clamp(2.0, STEP);
@@ -93,14 +97,14 @@ fn choose(
     // On a host that stalls for ever a number of calls is what it is after some.
     let (mut calls, mut left, most) = (1, 16, most as usize);
     loop {
-        let mut tried = grow(plan.longer, (calls, most), TRIES, &mut play)?;
-        calls = window_calls(plan.longer, tried.quickest() / tried.calls as f64, most as u64);
+        let mut tried = grow((plan, plan.longer), (calls, most), TRIES, &mut play)?;
+        calls = window_calls(plan, plan.longer, tried.quickest() / tried.calls as f64, most as u64);
         let mut history = History::default();
         if plan.preview > 0 {
             // Chosen by a few windows, confirmed by these.
             tried = try_calls(calls, plan.preview, &mut play)?;
             left -= 1;
-            if let Some(more) = tried.next(plan.longer, most).filter(|_| left > 0) {
+            if let Some(more) = tried.next(plan, plan.longer, most).filter(|_| left > 0) {
                 calls = more;
                 continue;
             }
@@ -108,7 +112,7 @@ fn choose(
         }
         let seconds = stats::rough(&tried.per_call());
         let (later, most) = (calls, calls as u64);
-        let calls = window_calls(plan.window, seconds, most);
+        let calls = window_calls(plan, plan.window, seconds, most);
         return Ok(Ready { which, calls, later, seconds, history });
     }
 }
@@ -116,7 +120,7 @@ fn choose(
 /// Windows of more and more calls, from the first number on and with at most the second, until their
 /// quickest is long enough to tell what a call takes. So many windows try a number.
 pub(crate) fn grow<E>(
-    window: Duration,
+    (plan, window): (&Plan, Duration),
     (first, most): (usize, usize),
     tries: usize,
     mut play: impl FnMut(usize) -> Result<(f64, f64), E>,
@@ -124,7 +128,7 @@ pub(crate) fn grow<E>(
     let mut calls = first;
     loop {
         let tried = try_calls(calls, tries, &mut play)?;
-        let Some(more) = tried.next(window, most) else { return Ok(tried) };
+        let Some(more) = tried.next(plan, window, most) else { return Ok(tried) };
         calls = more;
     }
 }
@@ -144,7 +148,7 @@ pub(crate) fn regrown(
     let each = seconds.max(0.0) / calls as f64;
     let held = |window: Duration, before: usize| {
         let furthest = (before as f64 * STEP) as usize;
-        window_calls(window, each, most).clamp(before, furthest)
+        window_calls(plan, window, each, most).clamp(before, furthest)
     };
     (held(plan.window, calls), held(plan.longer, later))
 }
@@ -183,14 +187,32 @@ mod tests {
 
     #[test]
     fn windows_are_long_enough_and_fit() {
-        let window = Duration::from_millis(10);
-        assert_eq!(window_calls(window, 1e-3, 4096), 10);
-        assert_eq!(window_calls(window, 1.0, 4096), 1);
-        assert_eq!(window_calls(window, 1e-5, 100), 100);
-        let plan = WINDOWS;
+        let (plan, window) = (WINDOWS, Duration::from_millis(10));
+        assert_eq!(window_calls(&plan, window, 1e-3, 4096), 10);
+        assert_eq!(window_calls(&plan, window, 1.0, 4096), 1);
+        assert_eq!(window_calls(&plan, window, 1e-5, 100), 100);
         assert_eq!(first_calls(&plan, 1e-3, 4096), 7);
         assert_eq!(first_calls(&plan, 0.0, 4096), 640, "no time is known to be so short");
         assert_eq!(first_calls(&plan, 0.0, 30), 30);
+    }
+
+    #[test]
+    fn call_over_five_milliseconds_has_its_own_window() {
+        let plan = WINDOWS;
+        let chosen = |truth: f64| {
+            let mut tried = Vec::new();
+            let ready = choose(Baseline::Eager, &plan, 4096, |calls| {
+                tried.push(calls);
+                Ok((1e-4, 1e-4 + calls as f64 * truth))
+            });
+            let ready = ready.unwrap();
+            assert!((ready.seconds - truth).abs() < 1e-9, "the empty window is subtracted");
+            (ready.calls, ready.later, tried.into_iter().max())
+        };
+        assert_eq!(chosen(5.1e-3), (1, 1, Some(1)), "no window holds the inputs of two calls");
+        assert_eq!(chosen(4.9e-3), (2, 4, Some(4)), "positive control");
+        assert_eq!(first_calls(&plan, 5.1e-3, 4096), 1);
+        assert_eq!(regrown(&plan, (1, 1), 5.1e-3, 4096), (1, 1));
     }
 
     /// Whatever a call takes, on a host that now and then stalls a window for longer than a window is

@@ -167,6 +167,7 @@ fn episode_events_as_json() {
         device: "cpu".into(),
         profile: Profile::AsRun,
         dtype: None,
+        fit: None,
         seed: u64::MAX,
         attempt: 0,
         level: None,

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{AnalysisError, list};
-use crate::evaluation::Evaluation;
 use crate::evaluation::finals::Finals;
 use crate::evaluation::rows::{Row, RowState};
+use crate::evaluation::{Evaluation, SCALED_DOWN};
 use warpwright_record::verdict::Dtype;
 
 /// Judged rows that can be compared: of one profile and one kind of hardware.
@@ -37,7 +37,14 @@ impl<'a> Pool<'a> {
         let profiles: BTreeSet<&str> = rows.iter().map(|row| row.profile.name()).collect();
         let dtypes: BTreeSet<&str> =
             rows.iter().map(|row| row.dtype.map_or("their own", Dtype::name)).collect();
-        let facts = [("profiles", profiles), ("dtypes", dtypes), ("kinds of hardware", hardware)];
+        let size = |row: &&Row| if row.fit.is_some() { SCALED_DOWN } else { "full" };
+        let sizes: BTreeSet<&str> = rows.iter().map(size).collect();
+        let facts = [
+            ("profiles", profiles),
+            ("dtypes", dtypes),
+            ("sizes of tasks", sizes),
+            ("kinds of hardware", hardware),
+        ];
         for (what, found) in facts {
             if found.len() > 1 {
                 return Err(AnalysisError::Mixed { what, found: list(found) });
@@ -91,6 +98,7 @@ impl<'a> Pool<'a> {
 
 #[cfg(test)]
 mod tests {
+    use warpwright_record::fit::Fit;
     use warpwright_record::verdict::Profile;
 
     use super::*;
@@ -134,6 +142,13 @@ mod tests {
         other.dtype = Some(Dtype::Bf16);
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
         assert!(error.to_string().ends_with("several dtypes: bf16, their own"), "{error}");
+        let mut other = one.clone();
+        other.fit = Some(Fit { dimension: "batch_size".to_owned(), from: 8, to: 4 });
+        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
+        assert!(
+            error.to_string().ends_with("sizes of tasks: full, scaled down by --fit"),
+            "{error}"
+        );
         let mut other = one.clone();
         other.fingerprint.as_mut().unwrap().hardware = "NVIDIA H100".to_owned();
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();

@@ -30,6 +30,7 @@ pub(super) fn row(policy: &str, task: &str, speedup: Option<f64>) -> Row {
         attempt: 0,
         profile: Profile::Strict,
         dtype: None,
+        fit: None,
         device: "cuda:0".to_owned(),
         episode: Some(0),
         state: RowState::Judged,
@@ -45,6 +46,7 @@ pub(super) fn row(policy: &str, task: &str, speedup: Option<f64>) -> Row {
         seconds: 10.0,
         judge_seconds: 2.0,
         usage: Usage::default(),
+        memory: None,
         fingerprint: Some(Fingerprint {
             device: "cuda:0".to_owned(),
             hardware: "NVIDIA H200".to_owned(),

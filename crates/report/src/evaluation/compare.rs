@@ -7,19 +7,20 @@ use std::fmt::Write;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use warpwright_record::fit::Fit;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Dtype, Profile};
 
 use super::finals::Finals;
 use super::gap::Gap;
 use super::rows::{Measured, Row, RowState};
-use super::rules;
 use super::scores::{
     Against, Of, Shot, best_shot, comparable, is_known, logs, logs_or_one, shares,
 };
 use super::statistics::{Term, geometric, ratio};
 use super::table::percent;
 use super::{Evaluation, Scored, VERSION};
+use super::{SCALED_DOWN, rules};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;
@@ -38,6 +39,9 @@ pub struct Comparison {
     /// The dtype that the tasks of both were cast to; `None`: they kept their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// Whether `--fit` scaled the tasks of both down, each to the same size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scaled_down: bool,
     /// Tasks judged in both.
     pub tasks: u32,
     /// Tasks judged in the first only.
@@ -155,6 +159,13 @@ struct Side<'a> {
     shots: Vec<Shot>,
 }
 
+impl Side<'_> {
+    /// How its task was scaled down.
+    fn fit(&self) -> Option<&Fit> {
+        self.rows.first().and_then(|row| row.fit.as_ref())
+    }
+}
+
 impl Comparison {
     /// Compares `policy_a` of `a` with `policy_b` of `b`. A policy may be left out where the run has
     /// one only; that of the second run is the first's by default, if it is there.
@@ -171,7 +182,8 @@ impl Comparison {
         let (rows_a, rows_b) = (sides(a, table_a), sides(b, table_b));
         let mut pairs: Vec<(&Side<'_>, &Side<'_>)> = Vec::new();
         for side in &rows_a {
-            if let Some(other) = rows_b.iter().find(|other| other.task == side.task) {
+            let same = |other: &&Side<'_>| other.task == side.task && other.fit() == side.fit();
+            if let Some(other) = rows_b.iter().find(same) {
                 pairs.push((side, other));
             }
         }
@@ -198,6 +210,7 @@ impl Comparison {
             b: compared(b, table_b),
             profile: table_a.profile,
             dtype: table_a.dtype,
+            scaled_down: table_a.scaled_down,
             tasks: pairs.len() as u32,
             only_a: names_a.difference(&names_b).cloned().collect(),
             only_b: names_b.difference(&names_a).cloned().collect(),
@@ -218,7 +231,7 @@ impl Comparison {
             faster: Vec::new(),
             slower: Vec::new(),
             unchanged: 0,
-            caveats: caveats(table_a, table_b),
+            caveats: caveats((a, table_a), (b, table_b), unlike(&rows_a, &rows_b)),
         };
         for (a, b) in pairs {
             comparison.sort(a, b);
@@ -264,7 +277,10 @@ fn choose<'a>(run: &'a Evaluation, policy: Option<&str>) -> Result<&'a Scored, C
         CompareError::Policy { run: run.run.clone(), reason: reason.to_owned(), policies }
     };
     let fits = |table: &&Scored| policy.is_none_or(|policy| table.policy == policy);
-    let mut tables = run.tables.iter().filter(fits);
+    // A run with tasks of full size is compared by these.
+    let full = |table: &&Scored| !table.scaled_down;
+    let is_full = run.tables.iter().filter(fits).any(|table| full(&table));
+    let mut tables = run.tables.iter().filter(fits).filter(|table| !is_full || full(table));
     match (tables.next(), tables.next()) {
         (Some(table), None) => Ok(table),
         (None, _) => Err(failed("there is none of this name")),
@@ -284,6 +300,7 @@ fn check(
 ) -> Result<(), CompareError> {
     let kind = |table: &Scored| if table.is_cpu() { "cpu" } else { "cuda" }.to_owned();
     let dtype = |table: &Scored| table.dtype.map_or("their own", Dtype::name).to_owned();
+    let size = |table: &Scored| if table.scaled_down { SCALED_DOWN } else { "full" }.to_owned();
     let hardware = |table: &Scored| table.fingerprint.as_ref().map(|print| print.hardware.clone());
     let (hardware_a, hardware_b) = (hardware(table_a), hardware(table_b));
     // Where a run has no verdict there is no hardware to differ.
@@ -291,6 +308,7 @@ fn check(
     let facts = [
         ("profile", table_a.profile.to_string(), table_b.profile.to_string()),
         ("dtype", dtype(table_a), dtype(table_b)),
+        ("size of tasks", size(table_a), size(table_b)),
         ("device", kind(table_a), kind(table_b)),
         ("hardware", hardware_a, hardware_b),
     ];
@@ -304,13 +322,7 @@ fn check(
 }
 
 fn sides<'a>(evaluation: &'a Evaluation, table: &Scored) -> Vec<Side<'a>> {
-    let fits = |row: &&Row| {
-        row.state == RowState::Judged
-            && row.policy == table.policy
-            && row.profile == table.profile
-            && row.dtype == table.dtype
-            && (row.device == "cpu") == table.is_cpu()
-    };
+    let fits = |row: &&Row| row.state == RowState::Judged && table.has(row);
     let mut sides: Vec<Side<'a>> = Vec::new();
     for row in evaluation.rows.iter().filter(fits) {
         // Rows are sorted by task.
@@ -357,8 +369,33 @@ fn against(of: impl Fn(Of) -> Option<Interval>) -> Against<Option<Interval>> {
     }
 }
 
-fn caveats(a: &Scored, b: &Scored) -> Vec<String> {
+/// How many tasks were judged in both at different sizes.
+fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> usize {
+    let differs = |side: &&Side<'_>| {
+        b.iter().any(|other| other.task == side.task && other.fit() != side.fit())
+    };
+    a.iter().filter(differs).count()
+}
+
+fn caveats(
+    (run_a, a): (&Evaluation, &Scored),
+    (run_b, b): (&Evaluation, &Scored),
+    unlike: usize,
+) -> Vec<String> {
     let mut caveats = Vec::new();
+    if unlike > 0 {
+        caveats
+            .push(format!("{unlike} tasks were scaled down to different sizes, and are left out"));
+    }
+    for (name, run, table) in [("first", run_a, a), ("second", run_b, b)] {
+        let others = |other: &&Scored| other.policy == table.policy && other.scaled_down;
+        let tasks: u32 = run.tables.iter().filter(others).map(|other| other.overall.tasks).sum();
+        if tasks > 0 && !table.scaled_down {
+            caveats.push(format!(
+                "{tasks} tasks of the {name} run were scaled down, and are left out"
+            ));
+        }
+    }
     if let (Some(print_a), Some(print_b)) = (&a.fingerprint, &b.fingerprint)
         && comparable(print_a) != comparable(print_b)
     {
@@ -400,7 +437,7 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
         let _ =
             writeln!(text, "{name}: {run}, policy {policy}, device {}", one_line(&side.device, 60));
     }
-    let rules = rules(c.profile, c.dtype);
+    let rules = rules(c.profile, c.dtype, c.scaled_down.then_some(SCALED_DOWN));
     let _ = writeln!(text, "{} tasks judged in both, profile {rules}", c.tasks);
     for (name, tasks) in [("A", &c.only_a), ("B", &c.only_b)] {
         if !tasks.is_empty() {

@@ -114,6 +114,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         count("attempt", &|r| Some(r.attempt.into())),
         text("profile", &|r| Some(r.profile.to_string())),
         text("dtype", &|r| r.dtype.map(|dtype| dtype.to_string())),
+        text("fit", &|r| r.fit.as_ref().map(ToString::to_string)),
         text("device", &|r| Some(r.device.clone())),
         count("episode", &|r| r.episode.map(i64::from)),
         text("state", &|r| name_of(serde_json::to_value(r.state))),
@@ -135,6 +136,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         count("input_tokens", &|r| number(r.usage.input_tokens)),
         count("cached_tokens", &|r| number(r.usage.cached_tokens)),
         count("output_tokens", &|r| number(r.usage.output_tokens)),
+        count("peak_memory_bytes", &|r| number(r.memory?.peak_bytes)),
         text("fingerprint", &|r| serde_json::to_string(r.fingerprint.as_ref()?).ok()),
     ];
     let mut figure = |name: &str, of: &dyn Fn(&Row) -> Option<f64>| {

@@ -1,7 +1,8 @@
 //! What an evaluation came to: rows, figures with intervals, tables. Made from run folders alone.
 //!
 //! [`Evaluation::read`] takes one run folder. Its rows are grouped into [`Scored`] tables, one for
-//! each policy, profile, dtype that tasks were cast to, and kind of device: figures of different ones are never in one number.
+//! each policy, profile, dtype that tasks were cast to, kind of device, and for tasks of full size and those that
+//! `--fit` scaled down: figures of different ones are never in one number.
 //! `docs/reference/evaluation-metrics.md` defines every figure.
 
 pub mod compare;
@@ -16,6 +17,7 @@ pub mod statistics;
 pub mod table;
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -74,6 +76,9 @@ pub struct Scored {
     /// The dtype that the tasks were cast to; `None`: they kept their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// Whether `--fit` scaled its tasks down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scaled_down: bool,
     /// `cpu`, `cuda:0`, or several: `cuda:0, cuda:1`.
     pub device: String,
     /// What the figures were measured under; that of the first row that has one.
@@ -104,12 +109,17 @@ impl Evaluation {
     pub fn from_rows(run: &str, rows: Vec<Row>) -> Self {
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in &rows {
-            let key = |row: &Row| (row.policy.clone(), row.profile, row.dtype, row.device == "cpu");
+            let key = |row: &Row| {
+                let cpu = row.device == "cpu";
+                (row.policy.clone(), row.profile, row.dtype, row.fit.is_some(), cpu)
+            };
             match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
                 Some(group) => group.push(row),
                 None => groups.push(vec![row]),
             }
         }
+        // Tasks of full size first: the figures at the head are theirs.
+        groups.sort_by_key(|group| group[0].fit.is_some());
         let tables: Vec<Scored> = groups.iter().map(|rows| Scored::of(rows)).collect();
         let done = |row: &Row| {
             matches!(
@@ -151,6 +161,7 @@ impl Scored {
             policy: first.policy.clone(),
             profile: first.profile,
             dtype: first.dtype,
+            scaled_down: first.fit.is_some(),
             device: devices.join(", "),
             fingerprint: rows.iter().find_map(|row| row.fingerprint.clone()),
             overall: Scores::of(rows),
@@ -158,9 +169,18 @@ impl Scored {
         }
     }
 
-    /// The profile and the dtype that the tasks were cast to, e.g. `strict` or `strict, cast to bf16`.
+    /// The profile and what was done to the tasks, e.g. `strict` or `strict, cast to bf16, scaled down`.
     pub fn rules(&self) -> String {
-        rules(self.profile, self.dtype)
+        rules(self.profile, self.dtype, self.scaled_down.then_some(SCALED_DOWN))
+    }
+
+    /// Whether a row is one of its own.
+    pub(crate) fn has(&self, row: &Row) -> bool {
+        row.policy == self.policy
+            && row.profile == self.profile
+            && row.dtype == self.dtype
+            && row.fit.is_some() == self.scaled_down
+            && (row.device == "cpu") == self.is_cpu()
     }
 
     /// Whether its times were taken on the host, and say nothing about a GPU.
@@ -180,7 +200,21 @@ impl Scored {
     }
 }
 
-/// The profile and the dtype that tasks were cast to, for people.
-pub(crate) fn rules(profile: Profile, dtype: Option<Dtype>) -> String {
-    dtype.map_or_else(|| profile.to_string(), |dtype| format!("{profile}, cast to {dtype}"))
+/// What `--fit` did to several tasks, for people.
+pub(crate) const SCALED_DOWN: &str = "scaled down by --fit";
+
+/// The profile, the dtype that tasks were cast to, and how they were scaled down, for people.
+pub(crate) fn rules(
+    profile: Profile,
+    dtype: Option<Dtype>,
+    scaled: Option<impl std::fmt::Display>,
+) -> String {
+    let mut text = profile.to_string();
+    if let Some(dtype) = dtype {
+        let _ = write!(text, ", cast to {dtype}");
+    }
+    if let Some(scaled) = scaled {
+        let _ = write!(text, ", {scaled}");
+    }
+    text
 }

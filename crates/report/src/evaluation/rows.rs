@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_record::event::{EpisodeId, Outcome};
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::fit::{Fit, MemoryUse};
 use warpwright_record::history::{Episode, History, Refusal, best};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::Usage;
@@ -114,6 +115,9 @@ pub struct Row {
     /// The dtype that the task was cast to; `None`: it kept its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down; `None`: it has its own size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// The episode in its run; `None` where none was begun.
@@ -145,6 +149,9 @@ pub struct Row {
     pub judge_seconds: f64,
     /// Tokens and cost, all messages together.
     pub usage: Usage,
+    /// Most memory that judging the final candidate held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryUse>,
     /// What the final verdict was measured under.
     pub fingerprint: Option<Fingerprint>,
 }
@@ -253,6 +260,7 @@ fn absent(
         attempt,
         profile,
         dtype,
+        fit: None,
         device: device.to_owned(),
         episode: None,
         state,
@@ -268,6 +276,7 @@ fn absent(
         seconds: 0.0,
         judge_seconds: 0.0,
         usage: Usage::default(),
+        memory: None,
         fingerprint: None,
     }
 }
@@ -316,6 +325,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
         attempt: setup.attempt,
         profile: setup.profile,
         dtype: setup.dtype,
+        fit: setup.fit.clone(),
         device: setup.device.clone(),
         episode: Some(id.0),
         state,
@@ -333,6 +343,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
         seconds: end.map_or(elapsed.unwrap_or(0.0), |end| end.seconds),
         judge_seconds: all().map(judging).sum(),
         usage,
+        memory: last.and_then(|verdict| verdict.memory),
         fingerprint: last.map(|verdict| verdict.fingerprint.clone()),
     }
 }

@@ -1,5 +1,6 @@
 //! An evaluation as tables for a terminal.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use warpwright_record::interval::Interval;
@@ -7,7 +8,7 @@ use warpwright_record::interval::Interval;
 use super::paper::PAPER;
 use super::rows::{Row, RowState};
 use super::scores::{Against, Figures, Scores};
-use super::{Evaluation, Scored};
+use super::{Evaluation, SCALED_DOWN, Scored};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;
@@ -17,10 +18,14 @@ use crate::text::one_line;
 pub fn tables(evaluation: &Evaluation, width: Option<u16>) -> String {
     let mut text = String::new();
     for table in &evaluation.tables {
-        let _ = writeln!(text, "{}\n", scored(table, width));
+        let _ = writeln!(text, "{}\n", scored(evaluation, table, width));
     }
     if evaluation.kernelbench {
         let _ = writeln!(text, "{}\n", beside_the_paper(evaluation, width));
+    }
+    let scaled = scaled_down(&evaluation.rows);
+    if !scaled.is_empty() {
+        let _ = writeln!(text, "{scaled}");
     }
     let left_out = left_out(&evaluation.rows);
     if !left_out.is_empty() {
@@ -36,7 +41,7 @@ pub fn tables(evaluation: &Evaluation, width: Option<u16>) -> String {
 }
 
 /// One table: final candidates, then the best seen, overall and by level.
-fn scored(table: &Scored, width: Option<u16>) -> String {
+fn scored(evaluation: &Evaluation, table: &Scored, width: Option<u16>) -> String {
     let cpu = if table.is_cpu() { " (cpu)" } else { "" };
     let mut text = format!(
         "policy {}, profile {}, device {}{}\n",
@@ -92,6 +97,9 @@ fn scored(table: &Scored, width: Option<u16>) -> String {
         let _ = writeln!(text, "{}", list.join("   "));
     }
     let _ = writeln!(text, "{}", cost(overall));
+    if let Some(most) = most_memory(evaluation, table) {
+        let _ = writeln!(text, "{most}");
+    }
     text.push_str(
         "Intervals are 95 %, by bootstrap over tasks. Faster: the lower bound of the speed-up is \
          above 1.05. Speed-up: geometric mean over verified candidates.",
@@ -198,6 +206,39 @@ fn left_out(rows: &[Row]) -> String {
     text
 }
 
+/// Tasks that `--fit` scaled down: a table of their own has their figures.
+fn scaled_down(rows: &[Row]) -> String {
+    let name = |row: &Row| {
+        let fit = row.fit.as_ref()?;
+        Some(format!("{}: {}", one_line(&row.task, 60), one_line(&fit.to_string(), 60)))
+    };
+    let tasks: BTreeSet<String> = rows.iter().filter_map(name).collect();
+    if tasks.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("Too large for the device, {SCALED_DOWN}: {}\n", tasks.len());
+    for task in tasks.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {task}");
+    }
+    if tasks.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more", tasks.len() - SHOWN);
+    }
+    text
+}
+
+/// The task whose judging held the most memory, and how much that was.
+fn most_memory(evaluation: &Evaluation, table: &Scored) -> Option<String> {
+    let rows = evaluation.rows.iter().filter(|row| table.has(row));
+    let most = rows.max_by_key(|row| row.memory.map(|memory| memory.peak_bytes))?;
+    let bytes = most.memory?.peak_bytes;
+    let what = if table.is_cpu() { "memory" } else { "device memory" };
+    Some(format!(
+        "most {what} while a task was judged: {:.1} GiB ({})",
+        bytes as f64 / f64::from(1 << 30),
+        one_line(&most.task, 60)
+    ))
+}
+
 /// Ours by the paper's convention, and the paper's, for the levels that the run has.
 fn beside_the_paper(evaluation: &Evaluation, width: Option<u16>) -> String {
     let mut grid = style(width);
@@ -217,7 +258,7 @@ fn beside_the_paper(evaluation: &Evaluation, width: Option<u16>) -> String {
     scopes.dedup();
     for scope in std::iter::once("overall").chain(scopes) {
         let mut label = scope;
-        for table in &evaluation.tables {
+        for table in evaluation.tables.iter().filter(|table| !table.scaled_down) {
             let Some((_, scores)) = table.scopes().find(|(name, _)| *name == scope) else {
                 continue;
             };

@@ -137,13 +137,7 @@ pub(super) fn speedups(evaluation: &Evaluation, table: &Scored) -> Option<String
 }
 
 fn judged<'a>(evaluation: &'a Evaluation, table: &'a Scored) -> impl Iterator<Item = &'a Row> {
-    evaluation.rows.iter().filter(|row| {
-        row.state == RowState::Judged
-            && row.policy == table.policy
-            && row.profile == table.profile
-            && row.dtype == table.dtype
-            && (row.device == "cpu") == table.is_cpu()
-    })
+    evaluation.rows.iter().filter(|row| row.state == RowState::Judged && table.has(row))
 }
 
 fn right(evaluation: &Evaluation, table: &Scored) -> Vec<Interval> {

@@ -355,7 +355,11 @@ fn task_view(row: &Row, pages: &BTreeMap<String, String>) -> TaskView {
         attempt: row.attempt,
         cpu: row.device == "cpu",
         result: Chip { label: row.result.clone(), class },
-        detail: row.reason.clone().unwrap_or_default(),
+        detail: row
+            .reason
+            .clone()
+            .or_else(|| row.fit.as_ref().map(ToString::to_string))
+            .unwrap_or_default(),
         time,
         eager: measured.eager.as_ref().map(ratio),
         compile: measured.compile.as_ref().map(ratio),

@@ -11,6 +11,7 @@ use thiserror::Error;
 use warpwright_record::error::ReadError;
 use warpwright_record::event::EpisodeId;
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::fit::Fit;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::message::ToolCall;
 use warpwright_record::reader::RunReader;
@@ -61,6 +62,9 @@ pub struct Metadata {
     /// The dtype that the task was cast to; absent: it kept its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Dtype>,
+    /// How `--fit` scaled the task down; absent: it has its own size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// Seed of the episode.
@@ -243,6 +247,7 @@ pub fn metadata(run: &str, id: EpisodeId, episode: &Episode, part: u32, parts: u
         attempt: setup.attempt,
         profile: setup.profile,
         dtype: setup.dtype,
+        fit: setup.fit.clone(),
         device: setup.device.clone(),
         seed: setup.seed,
         outcome: end.map(|end| end.outcome.name().to_owned()),

@@ -1,5 +1,6 @@
 //! Two runs, task by task.
 
+use warpwright_record::fit::Fit;
 use warpwright_report::evaluation::Evaluation;
 use warpwright_report::evaluation::compare::{Comparison, text};
 use warpwright_report::evaluation::gap::Gap;
@@ -204,4 +205,35 @@ fn runs_of_different_dtypes_are_not_compared() {
     // Rows of both in one run are two tables.
     let rows = before().rows.into_iter().chain(cast.rows).collect();
     assert_eq!(Evaluation::from_rows("both", rows).tables.len(), 2);
+}
+
+#[test]
+fn scaled_tasks_are_compared_only_at_equal_sizes() {
+    let scaled = |to: u64, tasks: usize| {
+        let mut rows = before().rows;
+        for row in &mut rows[..tasks] {
+            row.fit = Some(Fit { dimension: "batch_size".to_owned(), from: 64, to });
+        }
+        Evaluation::from_rows("scaled", rows)
+    };
+    let all = before().rows.len();
+    let error = Comparison::of(&before(), &scaled(16, all), None, None).unwrap_err();
+    assert!(error.to_string().contains("size of tasks differs: full and scaled down"), "{error}");
+    let error = Comparison::of(&scaled(16, all), &scaled(8, all), None, None).unwrap_err();
+    assert!(error.to_string().contains("no task was judged in both"), "{error}");
+    assert!(
+        Comparison::of(&scaled(16, all), &scaled(16, all), None, None).is_ok(),
+        "positive control"
+    );
+    // Beside others they are in a table of their own, the second, and left out.
+    let some = scaled(16, 2);
+    assert_eq!(
+        some.tables.iter().map(|table| table.scaled_down).collect::<Vec<_>>(),
+        [false, true]
+    );
+    assert_eq!(some.tables[1].rules(), "strict, scaled down by --fit");
+    assert_eq!(some.overall.tasks, some.tables[0].overall.tasks);
+    let compared = Comparison::of(&before(), &some, None, None).unwrap();
+    assert_eq!(compared.tasks as usize, all - 2);
+    assert!(compared.caveats.iter().any(|caveat| caveat.starts_with("2 tasks of the second run")));
 }

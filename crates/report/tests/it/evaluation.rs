@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use warpwright_record::event::{EpisodeId, Event, Outcome, TooLarge};
+use warpwright_record::fit::{Fit, MemoryUse};
 use warpwright_record::interval::Interval;
 use warpwright_record::run::RunInfo;
 use warpwright_record::writer::RunWriter;
@@ -252,6 +253,25 @@ fn tasks_too_large_are_no_infrastructure_errors() {
     assert!(evaluation.complete);
     let text = tables(&evaluation, None);
     assert!(text.contains("Excluded, task too large: 1"), "{text}");
+}
+
+#[test]
+fn scaled_tasks_and_peak_memory_are_listed() {
+    let mut rows = read().rows;
+    let memory = |gib: u64| Some(MemoryUse::of(gib << 30, 1 << 30, None, false));
+    (rows[0].memory, rows[1].memory) = (memory(70), memory(3));
+    rows[0].fit = Some(Fit { dimension: "batch_size".to_owned(), from: 64, to: 16 });
+    let (large, small) = (rows[0].task.clone(), rows[1].task.clone());
+    let text = tables(&Evaluation::from_rows("run", rows), None);
+    for told in [
+        format!("most device memory while a task was judged: 71.0 GiB ({large})"),
+        format!("most device memory while a task was judged: 4.0 GiB ({small})"),
+        format!(
+            "Too large for the device, scaled down by --fit: 1\n  {large}: batch_size 16 of 64"
+        ),
+    ] {
+        assert!(text.contains(&told), "{told}:\n{text}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use warpwright_judge::{JudgeError, SessionPool};
+use warpwright_judge::{JudgeError, SessionPool, fit_of};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::event::{
     Budget, EpisodeId, EpisodeSetup, Event, NoteLevel, Outcome, RunOutcome,
@@ -327,6 +327,7 @@ impl<'a> Work<'a> {
             skill: None,
             device: device.to_owned(),
             dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
+            fit: fit_of(task),
             budget: Budget::default(),
             ..episode.setup.clone()
         })

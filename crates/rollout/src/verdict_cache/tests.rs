@@ -24,6 +24,7 @@ fn verdict(number: u64) -> Verdict {
         device: "cpu".to_owned(),
         profile: Profile::Strict,
         dtype: None,
+        fit: None,
         stage: Stage::Measured,
         verified: true,
         failure: None,
@@ -41,6 +42,7 @@ fn verdict(number: u64) -> Verdict {
         isolation: Isolation::default(),
         caveats: vec![],
         conditions: None,
+        memory: None,
         seconds: PhaseSeconds::default(),
         fingerprint: Fingerprint::default(),
     }

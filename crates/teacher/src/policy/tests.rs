@@ -45,6 +45,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         device: "cpu".to_owned(),
         profile: Profile::Strict,
         dtype: None,
+        fit: None,
         stage,
         verified: stage != Reached::Built,
         failure: None,
@@ -62,6 +63,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         isolation: Isolation::default(),
         caveats: vec![],
         conditions: None,
+        memory: None,
         seconds: PhaseSeconds::default(),
         fingerprint: Fingerprint::default(),
     }

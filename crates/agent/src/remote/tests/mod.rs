@@ -82,6 +82,7 @@ fn episode(
             device: "cpu".to_owned(),
             profile: Profile::Strict,
             dtype: None,
+            fit: None,
             seed: 0,
             attempt: 0,
             level: None,

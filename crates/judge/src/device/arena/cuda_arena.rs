@@ -73,6 +73,12 @@ impl CudaArena {
         lent.map_err(|e: std::io::Error| ArenaError::new("duplicate a descriptor", e))
     }
 
+    /// Bytes of it, and of the last window's inputs.
+    pub(crate) fn held(&self) -> u64 {
+        let inputs = self.inputs.read().unwrap_or_else(PoisonError::into_inner);
+        self.len + inputs.as_ref().map_or(0, |memory| memory.len)
+    }
+
     /// Gives the memory of a window's inputs back.
     pub(crate) fn drop_inputs(&self) {
         let old = self.inputs.write().unwrap_or_else(PoisonError::into_inner).take();

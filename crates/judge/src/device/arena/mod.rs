@@ -129,6 +129,19 @@ impl Arena {
         }
     }
 
+    /// Whether it is memory of a GPU.
+    pub(crate) fn is_on_gpu(&self) -> bool {
+        matches!(self, Self::Cuda(_))
+    }
+
+    /// Bytes that it holds now, with those of the last window's inputs beside it: on the cpu device what was touched.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Host(a) => a.touched(),
+            Self::Cuda(a) => a.held(),
+        }
+    }
+
     /// Where inputs lie beside it; nowhere on the cpu device.
     pub(crate) fn apart(&self) -> Zone {
         match self {

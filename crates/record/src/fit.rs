@@ -1,0 +1,53 @@
+//! What was done to a task so that it fits a device with less memory, and what memory judging it took.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The dimension of a task's inputs that `--fit` scaled down. Figures of such a task are never combined with those of
+/// the task itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fit {
+    /// Its name in the task's source, e.g. `batch_size`.
+    pub dimension: String,
+    /// Its size in the task itself.
+    pub from: u64,
+    /// Its size as judged.
+    pub to: u64,
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of {}", self.dimension, self.to, self.from)
+    }
+}
+
+/// Most memory that was held while a candidate was judged: of the device on a GPU, of the host on the cpu device.
+/// Contexts and code on a GPU are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryUse {
+    /// Bytes in all: the sum; where oracle and baselines take turns, the larger of both and the candidate's.
+    pub peak_bytes: u64,
+    /// Memory that the judge made for the candidate: arena, and inputs of a window beside it.
+    pub candidate_bytes: u64,
+    /// Of the oracle: what torch held, and the oracle's arena; on the cpu device all of its process.
+    pub oracle_bytes: u64,
+    /// Of the baseline process; `None` where nothing was timed.
+    pub baseline_bytes: Option<u64>,
+}
+
+impl MemoryUse {
+    /// Of these parts.
+    pub fn of(candidate: u64, oracle: u64, baseline: Option<u64>, they_take_turns: bool) -> Self {
+        let beside = baseline.unwrap_or(0);
+        let others =
+            if they_take_turns { oracle.max(beside) } else { oracle.saturating_add(beside) };
+        Self {
+            peak_bytes: candidate.saturating_add(others),
+            candidate_bytes: candidate,
+            oracle_bytes: oracle,
+            baseline_bytes: baseline,
+        }
+    }
+}
