@@ -404,10 +404,11 @@ class Calibrator:
     def _run(self, variant: str, inputs: Any, mode: Any) -> list[torch.Tensor] | None:
         """The outputs under a mode. None if it fails under the mode, or if memory is exhausted."""
         with contextlib.suppress(Exception), mode:
-            given, _, copies = forward(self.oracle.models[variant], inputs, 1)
+            oracle = self.oracle
+            given, _, copies = forward(oracle.models[variant], inputs, 1, copy=oracle.copies)
             tensors: list[torch.Tensor] = []
             flatten(given, tensors)
-            return tensors + self.oracle.after(copies)
+            return tensors + oracle.after(copies)
         self.oracle.settle()
         return None
 

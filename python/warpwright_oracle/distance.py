@@ -94,6 +94,7 @@ class Moments:
         n = values.numel()
         if not n:
             return
+        values = values.float() if values.element_size() < 4 else values
         variance, mean = (part.item() for part in torch.var_mean(values, correction=0))
         apart, total = mean - self.mean, self.count + n
         self.squares += variance * n + apart * apart * self.count * n / total

@@ -9,10 +9,14 @@ import torch
 from .distance import INFINITE, distance, pieces
 from .families import OWN
 from .scales import by_scale
+from .sizes import LARGE_BYTES
 from .tensors import NAMES, Place, as_reals, is_real, outline, unflatten
 
 if TYPE_CHECKING:
     from .oracle import Oracle
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""Types of a result that is stored as its own truth, where that is large."""
 
 
 def expectation(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
@@ -43,12 +47,15 @@ def expectation(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
         truths, exact_tree = [None] * len(tensors), None
     notes, places = [], []
     for i, (tensor, truth) in enumerate(zip(tensors, truths, strict=True)):
-        if truth is None:
+        at = truth
+        large = tensor.nbytes >= LARGE_BYTES and tensor.dtype in FLOATS
+        if itself := truth is None and large:
+            # Float64 would take memory that a large task has for its candidates.
+            (at,), offset = oracle.arena.store([tensor.contiguous()], offset)
+        elif truth is None:
             (at,), offset = _exactly(oracle, tensor, offset)
-        else:
-            at = truth
         places.append(at)
-        note = _note(tensor, oracle.arena.view(at))
+        note = _note(tensor, oracle.arena.view(at), itself=itself)
         if i >= count:
             moved, note["count"] = _moved(tensor, taken[changes[i - count]])
             note["spread"] = min(note["spread"], moved)
@@ -70,10 +77,10 @@ def expectation(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _note(tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
-    """Properties of one output, or of an input that the reference changes. ``ambiguous``: the
-    same-precision reference's result counts as correct beside the truth. ``count``: how many
-    elements distinguish a correct answer from a wrong one."""
+def _note(tensor: torch.Tensor, exact: torch.Tensor, *, itself: bool) -> dict[str, Any]:
+    """Properties of one output, or of an input that the reference changes. ``itself``: the truth is
+    this result. ``ambiguous``: the same-precision reference's result counts as correct beside the
+    truth. ``count``: how many elements distinguish a correct answer from a wrong one."""
     note: dict[str, Any] = {
         "dtype": NAMES.get(tensor.dtype, str(tensor.dtype)),
         "shape": list(tensor.shape),
@@ -88,7 +95,8 @@ def _note(tensor: torch.Tensor, exact: torch.Tensor) -> dict[str, Any]:
     mine = as_reals(tensor)
     mine = mine.float() if mine.element_size() == 1 else mine
     far = distance(mine, exact)
-    scales = by_scale(mine, exact, far.rms)
+    # A result has no error against itself, in no part of its elements.
+    scales = [] if itself else by_scale(mine, exact, far.rms)
     apart = far.apart + sum(scale.pop("apart") for scale in scales)
     return {
         **note,

@@ -12,7 +12,7 @@ from . import precision
 from .computes import Computes
 from .forms import Form, carried, varying
 from .repeats import SAME, Given, alike, must_repeat, same
-from .sizes import Allocated, forward
+from .sizes import LARGE_BYTES, Allocated, forward
 from .tensors import flatten, place
 from .unsaved import Another
 
@@ -35,20 +35,27 @@ def properties(oracle: Oracle, seed: int, other: Another) -> dict[str, Any]:
     inputs = oracle.reference.inputs(seed)
     carried(inputs, "get_inputs()")
     oracle.form = Form(inputs)
+    taken: list[torch.Tensor] = []
+    input_tree = flatten(inputs, taken)
     ran = oracle.call("init", inputs, 1)
-    first = ran.outputs
     given: list[torch.Tensor] = []
-    tree = flatten(first, given)
+    tree, form = flatten(ran.outputs, given), Form(ran.outputs)
+    views = ran.views
+    kept = not oracle.changes and all(at is None for at in views)
+    watched = not any(t.is_inference() for t in taken)
+    oracle.copies = not (kept and watched) or sum(t.nbytes for t in taken) < LARGE_BYTES
     this = Given(tree, given + ran.after)
     oracle.draws = must_repeat(this, lambda seed: oracle.given("init", inputs, seed))
     _must_be_saved(oracle, inputs, given, other)
-    taken: list[torch.Tensor] = []
-    input_tree = flatten(inputs, taken)
     oracle.elements = sum(t.numel() for t in (*taken, *given))
-    _must_be_alike(oracle, seed, (input_tree, taken), (tree, Form(first)))
+    outputs = {"tree": tree, "tensors": [place(t, None) for t in given]}
+    # What follows takes as much memory again.
+    del ran, this
+    given.clear()
+    _must_be_alike(oracle, seed, (input_tree, taken), (tree, form))
     oracle.seconds = min(_time(oracle, inputs) for _ in range(LOOKS if oracle.cuda else 1))
     with Allocated() as allocated, Computes() as computes:
-        forward(oracle.models["init"], inputs, 1)
+        forward(oracle.models["init"], inputs, 1, copy=oracle.copies)
     oracle.minds = computes.minds
     oracle.settle()
     held: list[torch.Tensor] = []
@@ -59,14 +66,12 @@ def properties(oracle: Oracle, seed: int, other: Another) -> dict[str, Any]:
         "allocated_bytes": allocated.bytes,
         "peak_bytes": allocated.peak,
         "inputs": {"tree": input_tree, "tensors": [place(t, None) for t in taken]},
-        "outputs": {"tree": tree, "tensors": [place(t, None) for t in given]},
-        "aliases_input": any(at is not None for at in ran.views),
+        "outputs": outputs,
+        "aliases_input": any(at is not None for at in views),
         "mutates_input": bool(oracle.changes),
         "changed": [place(taken[i], None) for i in sorted(oracle.changes)],
         "computes": computes.found,
-        "only_views": bool(ran.views)
-        and all(at is not None for at in ran.views)
-        and not oracle.changes,
+        "only_views": bool(views) and all(at is not None for at in views) and not oracle.changes,
         "fixed_inputs": oracle.fixed,
         "state": [place(t, None) for t in oracle.models["init"].state_dict().values()],
         "versions": precision.fingerprint(),
@@ -77,7 +82,8 @@ def _must_be_saved(oracle: Oracle, inputs: Any, given: list[torch.Tensor], other
     """Refuses a reference whose results depend on random values outside its ``state_dict``."""
     if other.spare is None:
         return
-    outputs, _, _ = forward(oracle.reference.move(other.spare), inputs, 1)
+    model = oracle.reference.move(other.spare)
+    outputs, _, _ = forward(model, inputs, 1, copy=oracle.copies)
     found: list[torch.Tensor] = []
     flatten(outputs, found)
     as_many = len(found) == len(given)

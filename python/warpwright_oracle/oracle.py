@@ -96,6 +96,9 @@ class Oracle:
         """On a GPU, the memory of a candidate's inputs, while it is mapped."""
         self.changes: set[int] = set()
         """The inputs that the reference changes, by position."""
+        self.copies = True
+        """Whether the reference gets copies of its inputs. It does not where these are large, and
+        it neither changes nor returns them."""
         self.draws = False
         """Whether it samples random numbers, which changed no result on the inputs tested."""
         self.same: list[bool] = []
@@ -180,7 +183,7 @@ class Oracle:
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         """Maps its memory, whose descriptor comes with the request. The size is known only after
-        the task was opened."""
+        the task was opened; torch has less of the device beside it."""
         descriptor = self.channel.descriptor()
         size = request["arena_bytes"]
         with self._sharing():
@@ -189,6 +192,8 @@ class Oracle:
                 # Before any sample, so that a seed gives the same numbers whoever asks.
                 sampler = Sampler(self.arena.driver, self.reference.device)
                 self._find_sampling(self.drawn_inputs(self.seed), self.seed, sampler)
+                self.settle()
+        bound(request.get("device_bytes"))
         os.close(descriptor)
         return {}
 
@@ -207,14 +212,14 @@ class Oracle:
 
     def given(self, variant: str, inputs: Any, seed: int) -> Given:
         """The results of a call on copies of the inputs."""
-        outputs, _, copies = forward(self.models[variant], inputs, seed)
+        outputs, _, copies = forward(self.models[variant], inputs, seed, copy=self.copies)
         tensors: list[torch.Tensor] = []
         tree = flatten(outputs, tensors)
         return Given(tree, tensors + self.after(copies))
 
     def call(self, variant: str, inputs: Any, seed: int) -> Ran:
         """A call of the reference on copies of the inputs. Records which inputs it changes."""
-        outputs, mine, copies = forward(self.models[variant], inputs, seed)
+        outputs, mine, copies = forward(self.models[variant], inputs, seed, copy=self.copies)
         carried(outputs, "output", returned=True)
         pairs = enumerate(zip(mine, copies, strict=True))
         changed = {i for i, (a, b) in pairs if not same(a, b)}

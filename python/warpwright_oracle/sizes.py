@@ -17,6 +17,8 @@ from .tensors import flatten, place, unflatten
 SMALL_BYTES = 64 << 20
 """Total size of inputs and weights below which nothing is predicted: such a task seldom needs
 much."""
+LARGE_BYTES = 1 << 30
+"""Tensors from this size on are not copied where nothing needs a copy."""
 MOST_OPERATORS = 4000
 """Operators of a forward after which prediction stops: each takes up to a millisecond."""
 
@@ -70,19 +72,23 @@ class Undecided(TorchFunctionMode):
 
 
 def forward(
-    model: torch.nn.Module, inputs: Any, seed: int
+    model: torch.nn.Module, inputs: Any, seed: int, *, copy: bool = True
 ) -> tuple[Any, list[torch.Tensor], list[torch.Tensor]]:
     """Calls the model on copies of the inputs and restores its buffers. Returns the outputs, the
-    inputs' tensors, and the copies after the call."""
+    inputs' tensors, and the copies after the call. Without ``copy`` the model gets the inputs
+    themselves; raises RuntimeError if it changes them."""
     mine: list[torch.Tensor] = []
     tree = flatten(inputs, mine)
-    copies = [t.clone() for t in mine]
+    copies = [t.clone() for t in mine] if copy else mine
+    versions = [] if copy else [t._version for t in mine]
     buffers = {k: v.clone() for k, v in model.named_buffers()} if model.training else {}
     seed_everything(seed)
     with torch.no_grad():
         outputs = invoke(model, unflatten(tree, copies))
         for name, value in buffers.items():
             model.get_buffer(name).copy_(value)
+    if not copy and versions != [t._version for t in mine]:
+        raise RuntimeError("the reference changes large inputs, but not in every call")
     return outputs, mine, copies
 
 

@@ -40,8 +40,9 @@ pub(crate) enum Work {
 /// the inputs of one window, which lie in memory of their own.
 const RUNNER: u64 = 24;
 const INPUTS: u64 = 12;
-/// Percent of a GPU's memory for contexts of processes, where a task needs all that it can have.
-const CONTEXTS: u64 = 8;
+/// Bytes of a GPU's memory for contexts of processes, where a task needs all that it can have: of the judge, the
+/// oracle, the baseline and one replayer or runner, of 0.5 to 0.7 GiB each with the libraries that they load.
+const CONTEXTS: u64 = 4 << 30;
 /// What one call of a candidate has for intermediates at least, bytes.
 pub(crate) const LEAST_SCRATCH: u64 = 512 << 20;
 
@@ -85,6 +86,8 @@ impl Work {
 /// How the processes of a session divide its memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
+    /// For torch in the oracle while it opens the task: it has no arena yet.
+    pub(crate) opening: u64,
     /// For torch in the oracle; its arena is made as large as it must be.
     pub(crate) oracle: u64,
     /// For torch in the baseline.
@@ -155,6 +158,12 @@ impl Memory {
         Room { arena: (self.bytes / 4).min(6 << 30), apart: None }
     }
 
+    /// The least memory that candidates can have, while a task that may fill a GPU is opened. `None` where it has
+    /// not the whole GPU.
+    pub(crate) fn least_room(self) -> Option<Room> {
+        (self.divided && self.all).then(|| Room::on_gpu(LEAST_SCRATCH, GRAIN))
+    }
+
     /// Bytes of a device whose usual room has so many.
     pub(crate) fn with_room_for(self, bytes: u64) -> u64 {
         if self.divided { bytes / (RUNNER + INPUTS) * 100 } else { bytes * 4 }
@@ -180,10 +189,12 @@ impl Memory {
     /// Bytes for a candidate if oracle and baseline take turns and each has what it needs, with the reference in
     /// float64 or not.
     fn left(self, sizes: &Sizes, double: bool) -> u64 {
-        let taken = self.device / 100 * CONTEXTS
-            + question_bytes(sizes, double)
-            + torch_alone(sizes, double);
-        self.device.saturating_sub(taken)
+        let taken = question_bytes(sizes, double) + torch_alone(sizes, double);
+        self.without_contexts().saturating_sub(taken)
+    }
+
+    fn without_contexts(self) -> u64 {
+        self.device.saturating_sub(CONTEXTS.min(self.device / 8))
     }
 
     /// Refuses a task of which one call and its expected result alone do not fit.
@@ -213,26 +224,26 @@ impl Memory {
             return None;
         }
         if self.all {
-            // They take turns.
+            // They take turns, and a task that fills the device leaves its candidates less.
             let usual = self.device / 100 * (RUNNER + INPUTS);
+            let all = self.without_contexts();
             let (candidate, arena) = sizes.map_or((usual, 0), |sizes| {
-                let call = least_call(sizes);
-                (if call > usual { call } else { usual }, self.arena(sizes))
+                let left = self.left(sizes, self.doubles(sizes));
+                (usual.min(left).max(least_call(sizes)), self.arena(sizes))
             });
-            let taken = self.device / 100 * CONTEXTS + candidate + arena;
-            let share = self.device.saturating_sub(taken);
-            return Some(Shares { oracle: share, baseline: share });
+            let share = all.saturating_sub(candidate + arena);
+            return Some(Shares { opening: all, oracle: share, baseline: share });
         }
         let Some(Needs { arena, oracle, baseline }) = sizes.map(Needs::of) else {
             let share = self.bytes / 100 * self.work.torch();
-            return Some(Shares { oracle: share, baseline: share });
+            return Some(Shares { opening: share, oracle: share, baseline: share });
         };
         let rest = self.bytes.saturating_sub(arena);
         if self.work == Work::Examining {
-            return Some(Shares { oracle: rest, baseline: rest });
+            return Some(Shares { opening: rest, oracle: rest, baseline: rest });
         }
         let share = (rest as f64 * oracle as f64 / (oracle + baseline) as f64) as u64;
-        Some(Shares { oracle: share, baseline: rest - share })
+        Some(Shares { opening: share, oracle: share, baseline: rest - share })
     }
 
     /// What the staged inputs of the baselines may take, bytes; on the cpu device as much again what
@@ -451,6 +462,9 @@ mod tests {
         let sigmoid = sizes(6144, 6144);
         let wanted = [(40 << 30, 7 << 30), (13 << 30, 6200 << 20)];
         assert!(all.doubles(&sigmoid));
+        let limited = Memory { limited: true, ..all };
+        let shares = limited.shares(Some(&sigmoid)).unwrap();
+        assert!(shares.oracle >= torch_alone(&sigmoid, true) && shares.opening > shares.oracle);
         let room = all.large_room(&sigmoid, &wanted).unwrap();
         assert_eq!(room.arena, 13 << 30, "the first would leave the reference too little");
         let beside = room.apart.unwrap();

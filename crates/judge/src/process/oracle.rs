@@ -136,6 +136,11 @@ impl LoadedOracle {
         Ok(Self { worker, task: task.name.clone(), settings, foreseen: loaded.sizes })
     }
 
+    /// Whether the task fills the device, as far as its shapes tell.
+    pub(crate) fn may_be_large(&self, memory: Memory) -> bool {
+        self.foreseen.as_ref().is_some_and(|sizes| memory.is_short(sizes))
+    }
+
     /// The operator graph of the task's module, if shapes alone tell it.
     pub(crate) fn graph(&mut self) -> Result<Option<OpGraph>, JudgeError> {
         graph(&mut self.worker, self.settings.1).map_err(|e| self.worker.failed(&self.task, e))
@@ -155,14 +160,17 @@ impl LoadedOracle {
             memory.check(&task, foreseen, true)?;
             memory.refuse_too_large(&task, foreseen)?;
         }
-        let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.oracle);
+        let device_bytes = memory.shares(foreseen.as_ref()).map(|shares| shares.opening);
         let request = json!({"do": "open", "seed": seed, "device_bytes": device_bytes});
         let opened: Opened =
             worker.ask_holding(&request, PATIENCE, arbiter).map_err(|e| worker.failed(&task, e))?;
         memory.check(&task, &opened.sizes, foreseen.is_some())?;
         memory.refuse_too_large(&task, &opened.sizes)?;
         let arena = arena(memory.arena(&opened.sizes))?;
-        let request = json!({"do": "adopt", "arena_bytes": arena.len()});
+        let sizes = if memory.is_all() { Some(&opened.sizes) } else { foreseen.as_ref() };
+        let device_bytes = memory.shares(sizes).map(|shares| shares.oracle);
+        let request =
+            json!({"do": "adopt", "arena_bytes": arena.len(), "device_bytes": device_bytes});
         worker.hand_over(&request, &arena, PATIENCE, arbiter)?;
         let compared = opened.sizes.outputs.tensors.iter().chain(&opened.sizes.changed);
         let dtypes = compared.map(|at| Dtype::parts(&at.dtype).map(|(dtype, _)| dtype));

@@ -56,6 +56,10 @@ fn open_within<'j>(
     let Shared { machine, processes } = shared;
     let Begun { oracle, early, cost } = begun;
     let arena = |bytes| machine.arena(task, bytes);
+    if let (true, Some(room)) = (oracle.may_be_large(memory), memory.least_room()) {
+        // Opening takes more than what follows: several sets of inputs, and their results.
+        processes.make_room(task, room)?;
+    }
     let mut oracle = oracle.open(memory, arena, &machine.arbiter)?;
     let mut reasons = degenerate::at_opening(&oracle.opened);
     if let Opening::Judging = opening {

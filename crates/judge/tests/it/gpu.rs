@@ -283,7 +283,12 @@ extern "C" void launch_late(const float* x, const float* bias, float* out, int n
     files.insert("model_new.py".into(), (model + &text).into_bytes());
     files.insert("kernels/k.cu".into(), late.into_bytes());
     let cheat = Candidate::from_files(files);
-    let verdicts = judge_all(GPU, &task(), [cheat, candidate(HONEST)], Stage::Verified);
+    // Recorders would refuse the call, because nothing waits for its stream.
+    let wanted = JudgeConfig { tier: Some(Tier::Host), ..config(GPU) };
+    let judge = LocalJudge::open(wanted).unwrap();
+    let mut session = judge.task(&Task::from_source("case", task())).unwrap();
+    let candidates = [cheat, candidate(HONEST)];
+    let verdicts = candidates.map(|each| session.judge(&each, Stage::Verified).unwrap());
     honest_still_works(&verdicts);
     // Found as a late write, or, when the kernel is later still, as results that are not there.
     assert!(!verdicts[0].verified, "{:#?}", verdicts[0]);
