@@ -4,6 +4,8 @@
 //! the plan, so that a resumed run knows which episodes are done. Each worker belongs to one device
 //! and takes the next episode of the plan when its last one ends.
 
+mod attempt;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use warpwright_agent::episode::{self, Start};
 use warpwright_agent::judge::DeviceFacts;
-use warpwright_judge::{BaselineSet, Degenerate, JudgeError, Objection, SessionPool};
-use warpwright_record::event::{Budget, EpisodeId, Event, NoteLevel, Outcome, RunOutcome};
+use warpwright_judge::{BaselineSet, Degenerate, Objection, SessionPool};
+use warpwright_record::event::{EpisodeId, Event, NoteLevel, Outcome, RunOutcome};
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
 use warpwright_record::rejudged::Origin;
@@ -21,12 +23,12 @@ use warpwright_record::run::RunInfo;
 use warpwright_record::writer::{ResumePolicy, RunWriter};
 use warpwright_task::Task;
 
+use self::attempt::Attempt;
 use crate::Notice;
 use crate::device_choice::DeviceChoice;
 use crate::device_context::DeviceContext;
 use crate::device_use;
 use crate::engine::EngineHost;
-use crate::episode::EpisodeBuilder;
 use crate::error::{RolloutError, chain};
 use crate::fit;
 use crate::judge_host::{HostFiles, JudgeHost, JudgeOptions};
@@ -192,16 +194,6 @@ enum Next {
     Here,
     /// Another device: this GPU is lost, and the requested episode has not started.
     Elsewhere(RolloutError),
-}
-
-/// How an episode at a task came out.
-enum Attempt {
-    /// It ended.
-    Over,
-    /// It has to start on another device.
-    Elsewhere(RolloutError),
-    /// The task cannot be judged as it is.
-    Refused(Refusal),
 }
 
 impl Campaign<'_> {
@@ -418,94 +410,6 @@ impl Campaign<'_> {
             // Nothing of an attempt at another size is kept.
             start = Start::Fresh;
         }
-    }
-
-    /// Plays an episode at a task as it is.
-    fn attempt(
-        &self,
-        shared: &Shared,
-        device: &DeviceContext<'_>,
-        (planned, task): (Planned, &Task),
-        start: Start,
-    ) -> Result<Attempt, RolloutError> {
-        if let Err(error) = task.facts() {
-            let (message, hint) = (error.to_string(), Some(error.hint().to_owned()));
-            let refusal = Refusal { message, hint, degenerate: Vec::new(), too_large: None };
-            return Ok(Attempt::Refused(refusal));
-        }
-        let judge = device.judge.task(task, &self.caller.stop);
-        match if self.settings.fit { judge.open_whole() } else { judge.open() } {
-            Ok(()) => {}
-            Err(error @ JudgeError::DeviceLost { .. }) => {
-                return Ok(Attempt::Elsewhere(error.into()));
-            }
-            Err(error) => {
-                let Some(refusal) = Refusal::of(&error) else { return Err(error.into()) };
-                return Ok(Attempt::Refused(refusal));
-            }
-        }
-        self.warn(shared, planned.task, &device.judge.degenerate(task))?;
-        let policy = &self.settings.policies[planned.policy];
-        let attempt = planned.attempt;
-        let folder = self.settings.workspace(&self.dir, &task.name, policy, attempt);
-        if matches!(start, Start::Fresh) && task.fit().is_some() && folder.exists() {
-            fs_err::remove_dir_all(&folder).map_err(|error| {
-                RolloutError::infrastructure(format!("failed to clear a workspace: {error}"), None)
-            })?;
-        }
-        let builder = EpisodeBuilder {
-            id: planned.id,
-            device,
-            task,
-            profile: self.settings.profile,
-            // Attempts differ; everything else about them is the same.
-            seed: self.settings.seed.wrapping_add(u64::from(attempt)),
-            attempt,
-            budget: Budget {
-                turns: Some(self.settings.max_turns),
-                seconds: self.settings.max_seconds,
-                tokens: self.settings.max_tokens,
-                device_seconds: self.settings.max_device_seconds,
-            },
-            policy: policy.clone(),
-            keeps_skill: true,
-            record: &self.record,
-            stop: &self.caller.stop,
-        };
-        let mut policy = shared.policies.make(planned.policy, &task.name)?;
-        let observer = |event: &Event| self.caller.observer.observe(event);
-        let played = builder.play(&folder, &*judge, policy.as_mut(), start, &observer);
-        device.judge.finished(task);
-        played?;
-        Ok(judge.refusal().map_or(Attempt::Over, |refusal| Attempt::Refused(refusal.clone())))
-    }
-
-    /// Has all that follows work on a smaller version of a task that the device has no memory for. What it is refused
-    /// for if there is none, or `--fit` is not set.
-    fn scale_down(
-        &self,
-        shared: &Shared,
-        index: usize,
-        task: &Task,
-        refusal: Refusal,
-    ) -> Result<Option<Refusal>, RolloutError> {
-        if !self.settings.fit {
-            return Ok(Some(refusal));
-        }
-        if shared.task(index).hash != task.hash {
-            // Another worker has found out before.
-            return Ok(None);
-        }
-        let why = refusal.message.clone();
-        let smaller = match fit::or_refused(task, refusal) {
-            Ok(smaller) => smaller,
-            Err(refusal) => return Ok(Some(refusal)),
-        };
-        let fit = smaller.fit().map(|fit| fit.to_string()).unwrap_or_default();
-        lock(&shared.scaled).insert(index, smaller);
-        let text = format!("{why}; `--fit` scales it down: {fit}");
-        self.append(&Event::Note { episode: None, level: NoteLevel::Warning, text })?;
-        Ok(None)
     }
 
     /// Warns once that no reward can be earned on a task.

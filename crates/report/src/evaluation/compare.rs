@@ -384,16 +384,15 @@ fn caveats(
 ) -> Vec<String> {
     let mut caveats = Vec::new();
     if unlike > 0 {
-        caveats
-            .push(format!("{unlike} tasks were scaled down to different sizes, and are left out"));
+        caveats.push(format!("{unlike} tasks were scaled to other sizes, and are left out"));
     }
     for (name, run, table) in [("first", run_a, a), ("second", run_b, b)] {
         let others = |other: &&Scored| other.policy == table.policy && other.scaled_down;
         let tasks: u32 = run.tables.iter().filter(others).map(|other| other.overall.tasks).sum();
         if tasks > 0 && !table.scaled_down {
-            caveats.push(format!(
-                "{tasks} tasks of the {name} run were scaled down, and are left out"
-            ));
+            let text =
+                format!("{tasks} tasks of the {name} run were scaled down, and are left out");
+            caveats.push(text);
         }
     }
     if let (Some(print_a), Some(print_b)) = (&a.fingerprint, &b.fingerprint)
