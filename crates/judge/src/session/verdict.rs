@@ -102,6 +102,9 @@ pub(crate) fn verdict(
     let mut fingerprint = machine.fingerprint(&known.versions.torch, &known.versions.python);
     fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
     let verified = stage > Stage::Built && !found.bad();
+    if let Some(fit) = task.fit() {
+        found.caveats.push(format!("the task is scaled down: {fit}"));
+    }
     if !known.doubt.is_empty() {
         found.caveats.push(known.doubt.clone());
     }

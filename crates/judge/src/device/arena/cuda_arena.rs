@@ -2,6 +2,7 @@
 
 use std::ffi::{c_ulonglong, c_void};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::cuda::{CudaDevice, CudaMemory, GRAIN, MAX_SAMPLES};
@@ -19,6 +20,8 @@ pub(crate) struct CudaArena {
     /// Where the inputs of a window lie.
     apart: Zone,
     inputs: RwLock<Option<CudaMemory>>,
+    /// Most bytes of inputs since [`Self::held`] was asked.
+    most_inputs: AtomicU64,
 }
 
 impl CudaArena {
@@ -41,7 +44,7 @@ impl CudaArena {
             return Err(error);
         }
         let (device, inputs) = (Arc::clone(device), RwLock::default());
-        Ok(Self { device, memory, base, room, len, apart, inputs })
+        Ok(Self { device, memory, base, room, len, apart, inputs, most_inputs: AtomicU64::new(0) })
     }
 
     /// Makes memory for the inputs of a window that nobody has seen, in place of the last one's: a
@@ -49,6 +52,7 @@ impl CudaArena {
     pub(crate) fn renew_inputs(&self, bytes: u64) -> Result<(OwnedFd, u64), ArenaError> {
         self.drop_inputs();
         let memory = self.device.memory(bytes.min(self.apart.bytes))?;
+        self.most_inputs.fetch_max(memory.len, Ordering::Relaxed);
         let lent = memory.fd().try_clone_to_owned();
         let lent = lent.map_err(|e| ArenaError::new("duplicate a descriptor", e));
         let mapped = self.device.map(&memory, self.base + self.apart.offset);
@@ -73,10 +77,11 @@ impl CudaArena {
         lent.map_err(|e: std::io::Error| ArenaError::new("duplicate a descriptor", e))
     }
 
-    /// Bytes of it, and of the last window's inputs.
+    /// Bytes of it, and most bytes of a window's inputs since this was asked last.
     pub(crate) fn held(&self) -> u64 {
         let inputs = self.inputs.read().unwrap_or_else(PoisonError::into_inner);
-        self.len + inputs.as_ref().map_or(0, |memory| memory.len)
+        let now = inputs.as_ref().map_or(0, |memory| memory.len);
+        self.len + self.most_inputs.swap(0, Ordering::Relaxed).max(now)
     }
 
     /// Gives the memory of a window's inputs back.

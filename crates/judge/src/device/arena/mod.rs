@@ -134,7 +134,8 @@ impl Arena {
         matches!(self, Self::Cuda(_))
     }
 
-    /// Bytes that it holds now, with those of the last window's inputs beside it: on the cpu device what was touched.
+    /// Bytes that it holds, with the most of a window's inputs beside it since this was asked last: on the cpu device
+    /// what was touched.
     pub(crate) fn held_bytes(&self) -> u64 {
         match self {
             Self::Host(a) => a.touched(),
