@@ -61,6 +61,13 @@ pub(crate) fn recorded(history: &History, tasks: &[Task]) -> HashMap<usize, Task
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use warpwright_judge::fit_of;
+    use warpwright_record::blob::BlobHash;
+    use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, EventLine};
+    use warpwright_record::run::FORMAT_VERSION;
+    use warpwright_record::verdict::Profile;
+
     use super::*;
 
     const TASK: &str = "import torch\nbatch_size = 4096\ndef get_inputs():\n    return [torch.rand(batch_size, 8)]\n";
@@ -77,6 +84,39 @@ mod tests {
         assert_eq!(to(Some(25 << 30)), 1024);
         assert_eq!(to(None), 2048);
         assert_eq!(to(Some(u64::MAX)), 1);
+    }
+
+    #[test]
+    fn resumed_run_keeps_the_size_of_its_tasks() {
+        let tasks = [Task::from_source("other", "b = 1"), Task::from_source("t", TASK)];
+        let scaled = smaller(&tasks[1], size(Some(25 << 30))).unwrap();
+        let mut history = History::default();
+        let mut begin = |number: u32, task: &Task| {
+            let setup = EpisodeSetup {
+                task: task.name.clone(),
+                source: BlobHash::of(task.source.as_bytes()),
+                skill: None,
+                policy: "teacher".to_owned(),
+                device: "cuda:0".to_owned(),
+                profile: Profile::Strict,
+                dtype: None,
+                fit: fit_of(task),
+                seed: 0,
+                attempt: number,
+                level: None,
+                budget: Budget::default(),
+            };
+            let event = Event::EpisodeStarted { episode: EpisodeId(number), setup };
+            let (version, seq) = (FORMAT_VERSION, u64::from(number));
+            history.apply(EventLine { version, seq, time: Timestamp::UNIX_EPOCH, event });
+        };
+        begin(0, &tasks[0]);
+        begin(1, &scaled);
+        begin(2, &scaled);
+        let kept = recorded(&history, &tasks);
+        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(1, scaled.clone())]);
+        let kept = recorded(&history, &[tasks[0].clone(), scaled]);
+        assert!(kept.is_empty(), "the run began with the smaller task");
     }
 
     #[test]
