@@ -32,6 +32,7 @@ from .player import Call, Player
 from .process_reuse import ProcessReuse
 from .reference import Reference, bound, perturb, seed_everything
 from .sizes import LARGE_BYTES
+from .steps import compiled
 from .tensors import flatten
 
 MODES: dict[str, dict[str, Any]] = {
@@ -150,7 +151,7 @@ class Baseline(Player):
         noise = io.StringIO()
         with contextlib.redirect_stdout(noise), torch.no_grad():
             if which != "eager":
-                self.calls[which] = torch.compile(self.model, **MODES[which])
+                self.calls[which] = compiled(self.model, MODES[which])
             if which in ("reduce_overhead", "max_autotune"):
                 self.graphs.add(which)
             calls = request["warm_calls"]

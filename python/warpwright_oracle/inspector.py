@@ -24,6 +24,7 @@ del sys.modules["numpy"]
 from . import extension, harvest, hostdevice, precision, rules  # noqa: E402
 from .channel import Refusal, describe  # noqa: E402
 from .reference import in_mode, load_module, placed, prepare  # noqa: E402
+from .steps import as_called  # noqa: E402
 from .tensors import DTYPES, Place, unflatten  # noqa: E402
 
 WARM_CALLS = 2
@@ -80,7 +81,7 @@ class Inspector:
         model = in_mode(model, given["mode"])
         prepare(model)
         self.wait()
-        self.model = model
+        self.model = as_called(model, given["mode"])
         self.inputs = self.values(given["inputs"])
 
     def warm(self) -> None:

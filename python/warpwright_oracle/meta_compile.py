@@ -19,6 +19,7 @@ import torch
 
 from .arguments import invoke
 from .reference import Reference
+from .steps import compiled
 from .tensors import flatten, unflatten
 
 SHARE = 0.01
@@ -90,7 +91,7 @@ def compile_on_meta(
         with hollow.weights(model), torch.no_grad():
             for settings in modes:
                 with contextlib.suppress(_Compiled), torch._dynamo.error_on_graph_break(True):
-                    invoke(torch.compile(model, **settings), arguments)
+                    invoke(compiled(model, settings), arguments)
                     raise RuntimeError("there is nothing that Inductor would compute")
     except Exception as error:  # the first run compiles it
         torch._dynamo.reset()

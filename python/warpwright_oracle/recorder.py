@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .host_recording import HostMode, HostRuntime  # noqa: E402
 from .reference import in_mode, load_module, placed, prepare  # noqa: E402
 from .shadow import DeviceMode  # noqa: E402
+from .steps import as_called  # noqa: E402
 from .stub_runtime import StubRuntime  # noqa: E402
 from .tensors import DTYPES, NAMES, Place, flatten, unflatten  # noqa: E402
+
+Call = Callable[..., Any]
 
 MOST_OPEN_BYTES = 1 << 30
 """Size of inputs up to which memory stays open for the call that warms up: what it allocates takes
@@ -71,13 +74,14 @@ class Recorder:
             model = make(**init) if isinstance(init, dict) else make(*init)
             weights = self._weigh(placed(model, self.device, request["mode"]), request)
             model = in_mode(model, request["mode"])
+            call = as_called(model, request["mode"])
         with self._phase("prepare"):
             started = time.perf_counter()
             prepare(model)
             prepare_ms = (time.perf_counter() - started) * 1e3
             if request["warm_up"]:
-                self._warm_up(model, request["inputs"])
-        inputs, outputs, held = self._call_twice(model, request["inputs"])
+                self._warm_up(call, request["inputs"])
+        inputs, outputs, held = self._call_twice(call, request["inputs"])
         self.runtime.enter_phase("idle")
         recording = {
             **self.runtime.written(),
@@ -159,10 +163,10 @@ class Recorder:
         state = model.state_dict()
         return [{"name": name, "address": state[name].data_ptr()} for name in names]
 
-    def _warm_up(self, model: torch.nn.Module, value: dict[str, Any]) -> None:
-        """Calls the model on zeros. It is recorded as the end of ``prepare()``: what the first call
-        sets up once, such as memory, a table or a graph, is then there in the calls that are
-        compared. Until the call launches kernels, torch computes on the host."""
+    def _warm_up(self, call: Call, value: dict[str, Any]) -> None:
+        """Calls it on zeros. It is recorded as the end of ``prepare()``: what the first call sets
+        up once, such as memory, a table or a graph, is then there in the calls that are compared.
+        Until the call launches kernels, torch computes on the host."""
         self.mode.phase = "warm-up"
         if sum(at["bytes"] for at in value["tensors"]) > MOST_OPEN_BYTES:
             self.runtime.close_memory()
@@ -176,10 +180,10 @@ class Recorder:
                 whole = torch.empty(0, dtype=torch.uint8, device=self.device)
                 self.runtime.fill(whole.set_(storage), 0, 1)
         with torch.no_grad():
-            invoke(model, unflatten(value["tree"], tensors))
+            invoke(call, unflatten(value["tree"], tensors))
 
     def _call_twice(
-        self, model: torch.nn.Module, value: dict[str, Any]
+        self, call: Call, value: dict[str, Any]
     ) -> tuple[list[list[int]], dict[str, Any], Any]:
         """The addresses of both calls' inputs, what the second call returned, as data, and what
         holds its memory."""
@@ -194,7 +198,7 @@ class Recorder:
                 addresses.append([tensor.data_ptr() for tensor in tensors])
                 given = unflatten(value["tree"], tensors)
                 with self._phase(phase):
-                    result = invoke(model, given)
+                    result = invoke(call, given)
                 outputs = self._outputs(result)
                 held = (result, given, tensors)
                 del result, given, tensors

@@ -67,7 +67,7 @@ def placed(model: torch.nn.Module, device: torch.device | str, mode: str) -> tor
     """A candidate's new model on the device. ``mode`` may name a dtype, as in ``eval:bf16``. Then
     its floating parameters and buffers are cast, as the reference's source casts those of the
     reference; before they are moved, because a cast on the device is a launch."""
-    dtype = CASTS.get(mode.partition(":")[2])
+    dtype = next((CASTS[part] for part in mode.split(":") if part in CASTS), None)
     if dtype is not None:
         model = model._apply(lambda t: t.to(dtype) if t.dtype in WIDE else t)
     return model.to(device)

@@ -30,6 +30,8 @@ PRODUCTS = re.compile(
 """Words in the names of operators that multiply and sum. They match whole words: `cummin` has
 none."""
 SUMS = ("sum", "mean", "vector_norm", "loss")
+SUMMING = re.compile("norm|softmax|conv|attention|embedding|rnn|lstm|gru")
+"""Parts of the names of fused backward operators that sum."""
 UNIT = 2.0**-24
 """Unit roundoff of float32, in which honest programs sum."""
 DOUBLE_UNIT = 2.0**-53
@@ -158,7 +160,10 @@ class Reordered(OperatorMode):
         first = results[0] if isinstance(results, (tuple, list)) and results else results
         if not args or not isinstance(first, torch.Tensor) or not first.numel():
             return
-        if "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
+        if "backward" in name:
+            if SUMMING.search(name):
+                errs.differentiated(args, results)
+        elif "layer_norm" in name or "group_norm" in name or "batch_norm" in name:
             errs.normalised(name, args, results)
         elif name in ("var", "std", "var_mean", "std_mean"):
             errs.varied(name, args, first)
@@ -203,6 +208,19 @@ class Erring:
         if signed is not None:
             noise = noise + signed
         first.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
+
+    def differentiated(self, args: Any, results: Any) -> None:
+        """Errors of a fused backward operator, which sums along its rows or over them."""
+        given = max(t.numel() for t in tree_leaves(args) if isinstance(t, torch.Tensor))
+        for result in tree_leaves(results):
+            fits = isinstance(result, torch.Tensor) and result.dtype == torch.float64
+            if not fits or not result.numel():
+                continue
+            along = result.shape[-1] if result.dim() else 1
+            terms = in_order(max(along, given / result.numel()))
+            size = result.square().mean(-1, keepdim=True).sqrt() if result.dim() else result.abs()
+            noise = _unlucky(result) * (size * (SPREAD * self.unit * terms**0.5)).float()
+            result.add_(torch.nan_to_num_(noise, 0.0, 0.0, 0.0))
 
     def _alike(
         self, func: Any, args: Any, first: torch.Tensor, size: torch.Tensor

@@ -25,6 +25,7 @@ from .arguments import invoke  # noqa: E402
 from .channel import Channel, Refusal, arguments, serve  # noqa: E402
 from .player import Player  # noqa: E402
 from .reference import in_mode, load_module, placed, prepare  # noqa: E402
+from .steps import as_called  # noqa: E402
 from .tensors import unflatten  # noqa: E402
 
 QUEUES = "2"
@@ -108,7 +109,7 @@ class Runner(Player):
         if self.cuda:
             torch.cuda.synchronize()
         self.models[request["variant"]] = model
-        self.calls[request["variant"]] = model
+        self.calls[request["variant"]] = as_called(model, self.mode)
         return {"prepare_ms": (time.perf_counter() - started) * 1e3}
 
     def warm(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,7 @@ impl Judge for ScriptedJudge {
             profile: Profile::Strict,
             dtype: None,
             fit: None,
+            backward: false,
             stage,
             verified,
             failure: None,

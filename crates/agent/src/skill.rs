@@ -11,6 +11,9 @@ use crate::judge::DeviceFacts;
 /// The built-in text with its placeholders: `skills/cuda/SKILL.md`.
 pub const TEMPLATE: &str = include_str!("../../../skills/cuda/SKILL.md");
 
+/// What is appended for a task with gradients: `skills/cuda/BACKWARD.md`.
+const BACKWARD: &str = include_str!("../../../skills/cuda/BACKWARD.md");
+
 /// Placeholders of a template.
 pub const PLACEHOLDERS: [&str; 13] = [
     "device",
@@ -124,6 +127,11 @@ pub fn render(
         return Err(SkillError::Unknown { names });
     }
     parsed.render(values).map_err(failed)
+}
+
+/// A rendered skill for a task whose call computes gradients too.
+pub fn with_backward(skill: &str) -> String {
+    format!("{}\n{BACKWARD}", skill.trim_end())
 }
 
 /// Rows of the table of architectures, that of the device first; empty on the cpu device.

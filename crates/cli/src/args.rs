@@ -208,6 +208,7 @@ impl Command {
 Examples:
   warpwright optimize model.py
   warpwright optimize examples/ --out runs/examples --max-minutes 10
+  warpwright optimize model.py --backward
   warpwright optimize model.py --attempts 4 --jobs 4 --device cuda:0
   warpwright optimize --resume runs/examples")]
 pub(crate) struct Optimize {
@@ -228,6 +229,12 @@ pub(crate) struct Optimize {
     /// are never combined.
     #[arg(long, value_enum, conflicts_with = "resume")]
     pub(crate) dtype: Option<DtypeArg>,
+    /// Judge forward and backward: a call computes the outputs, and then the gradients of inputs and parameters.
+    ///
+    /// `ModelNew` has a method `backward(*grad_outputs)`. Autograd is the reference and the baseline. A task
+    /// whose source sets `backward = True` needs no option. Figures with and without it are never combined.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) backward: bool,
     /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
@@ -245,6 +252,7 @@ Examples:
   warpwright eval --suite tasks.parquet --profile tf32 --attempts 3
   warpwright eval --suite suites/starter --dtype bf16
   warpwright eval --suite KernelBench/KernelBench --fit --memory-limit 24GiB
+  warpwright eval --suite suites/starter --backward
   warpwright eval --resume runs/starter")]
 pub(crate) struct Eval {
     /// Suite of tasks; the same as a positional TASK. May be repeated.
@@ -285,6 +293,12 @@ pub(crate) struct Eval {
     /// are never combined.
     #[arg(long, value_enum, conflicts_with = "resume")]
     pub(crate) dtype: Option<DtypeArg>,
+    /// Judge forward and backward: a call computes the outputs, and then the gradients of inputs and parameters.
+    ///
+    /// `ModelNew` has a method `backward(*grad_outputs)`. Autograd is the reference and the baseline. A task
+    /// whose source sets `backward = True` needs no option. Figures with and without it are never combined.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) backward: bool,
     /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,
@@ -365,6 +379,7 @@ pub(crate) struct Episodes {
 Examples:
   warpwright judge model.py --candidate workspace/
   warpwright judge model.py --candidate model_new.py --profile paper --json
+  warpwright judge model.py --candidate workspace/ --backward
   warpwright judge model.py --candidate workspace/ --server http://127.0.0.1:8000")]
 pub(crate) struct JudgeArgs {
     /// Task: one .py file.
@@ -393,6 +408,12 @@ pub(crate) struct JudgeArgs {
     /// are never combined.
     #[arg(long, value_enum)]
     pub(crate) dtype: Option<DtypeArg>,
+    /// Judge forward and backward: a call computes the outputs, and then the gradients of inputs and parameters.
+    ///
+    /// `ModelNew` has a method `backward(*grad_outputs)`. Autograd is the reference and the baseline. A task
+    /// whose source sets `backward = True` needs no option. Figures with and without it are never combined.
+    #[arg(long)]
+    pub(crate) backward: bool,
     /// Run folder to record the verdict in; by default the verdict is not recorded.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

@@ -67,6 +67,9 @@ pub(crate) struct Optimized {
     /// How `--fit` scaled the task down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fit: Option<Fit>,
+    /// Whether a call computes gradients too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) backward: bool,
     /// Why the episode ended: `stopped`, `budget_turns`, `budget_time`, `budget_tokens`,
     /// `budget_device`, `looping`, `refused`, `interrupted`, `infrastructure`.
     pub(crate) outcome: String,

@@ -121,6 +121,7 @@ fn optimized(
         profile: setup.profile,
         dtype: setup.dtype,
         fit: setup.fit.clone(),
+        backward: setup.backward,
         outcome: outcome.name().to_owned(),
         outcome_message,
         verified: verdict.is_some_and(|v| v.verified),

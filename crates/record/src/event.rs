@@ -266,6 +266,9 @@ pub struct EpisodeSetup {
     /// How `--fit` scaled the task down; `None`: it has its own size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
+    /// Whether a call computes gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// Seed of the episode.
     pub seed: u64,
     /// Number among the episodes of the same policy on the same task, from 0.

@@ -205,6 +205,9 @@ pub struct Verdict {
     /// How `--fit` scaled the task down; `None`: it has its own size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
+    /// Whether a call computed gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// How far judging was asked to go.
     pub stage: Stage,
     /// Right on every check that was run, built and inside the rules. `false` at stage `built`.

@@ -27,6 +27,8 @@ pub struct Summary {
     pub dtype: Option<Dtype>,
     /// How `--fit` scaled the task down; `None`: it has its own size.
     pub fit: Option<Fit>,
+    /// Whether a call computed gradients too.
+    pub backward: bool,
     /// Whether the candidate is verified, and if not, why.
     pub standing: Standing,
     /// Whether the episode finished; `false` if it was killed or interrupted, or still runs.
@@ -148,6 +150,7 @@ impl Summary {
             profile: setup.profile,
             dtype: setup.dtype,
             fit: setup.fit.clone(),
+            backward: setup.backward,
             standing,
             finished: end.is_some_and(|end| end.outcome != Outcome::Interrupted) && !broken,
             time_ms: verdict.and_then(|v| v.times_ms.candidate),
@@ -158,14 +161,17 @@ impl Summary {
         }
     }
 
-    /// The task, with the dtype that it was cast to, and how it was scaled down.
-    pub fn task_and_dtype(&self) -> String {
+    /// The task, with the dtype that it was cast to, and how it was scaled down, and whether it has gradients.
+    pub fn task_and_variant(&self) -> String {
         let mut task = one_line(&self.task, 60);
         if let Some(dtype) = self.dtype {
             let _ = write!(task, " ({dtype})");
         }
         if let Some(fit) = &self.fit {
             let _ = write!(task, " ({})", one_line(&fit.to_string(), 60));
+        }
+        if self.backward {
+            task.push_str(" (backward)");
         }
         task
     }

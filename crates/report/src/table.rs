@@ -31,7 +31,7 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     table.set_header(header);
     for row in summaries {
         let mut cells = vec![
-            Cell::new(row.task_and_dtype()),
+            Cell::new(row.task_and_variant()),
             Cell::new(row.result()),
             right(row.time_ms.map(|time| {
                 // A CPU time must never be taken for a GPU time.

@@ -48,10 +48,15 @@ impl<'a> DeviceContext<'a> {
         Ok(Self { judge, shell, facts, skill })
     }
 
+    /// The skill for a task.
+    pub fn skill_for(&self, task: &Task) -> String {
+        if task.backward() { skill::with_backward(&self.skill) } else { self.skill.clone() }
+    }
+
     /// A workspace folder for a task.
     pub fn workspace(&self, path: &Path, task: &Task) -> Result<Workspace, RolloutError> {
         let contents = Contents {
-            skill: self.skill.clone(),
+            skill: self.skill_for(task),
             reference: task.source.clone(),
             binding: warpwright_build::template::BINDING_CPP.to_owned(),
             binding_registry: warpwright_build::template::BINDING_REGISTRY_H.to_owned(),

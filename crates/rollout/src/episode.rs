@@ -54,11 +54,12 @@ impl EpisodeBuilder<'_> {
     ) -> Result<Ended, RolloutError> {
         let Self { device, task, record, .. } = self;
         let workspace = device.workspace(folder, task)?;
-        let skill = self.keeps_skill.then(|| record.put_blob(device.skill.as_bytes()));
+        let text = device.skill_for(task);
+        let skill = self.keeps_skill.then(|| record.put_blob(text.as_bytes()));
         let briefing = Briefing {
             task: task.name.clone(),
             reference: task.source.clone(),
-            skill: device.skill.clone(),
+            skill: text,
             device: device.facts.clone(),
             profile: self.profile,
             seed: self.seed,
@@ -73,6 +74,7 @@ impl EpisodeBuilder<'_> {
             profile: self.profile,
             dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
             fit: fit_of(task),
+            backward: task.backward(),
             seed: self.seed,
             attempt: self.attempt,
             level: task.level.map(|level| format!("level{level}")),

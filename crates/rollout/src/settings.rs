@@ -101,6 +101,9 @@ pub struct StoredTask {
     level: Option<u8>,
     ops: Option<Vec<String>>,
     data_source: Option<String>,
+    /// Whether its source computes gradients too, for readers of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    backward: bool,
 }
 
 impl Settings {
@@ -192,6 +195,7 @@ impl StoredTask {
             level: task.level,
             ops: task.ops.clone(),
             data_source: task.data_source.clone(),
+            backward: task.backward(),
         }
     }
 

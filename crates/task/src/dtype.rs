@@ -10,6 +10,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::backward;
+
 /// Python that defines `_warpwright_cast`.
 const FOOTER: &str = include_str!("cast.py");
 
@@ -54,15 +56,18 @@ impl Dtype {
 
     /// The dtype that a task's source is cast to.
     pub(crate) fn of(source: &str) -> Option<Self> {
+        let (source, _) = backward::parts(source).unwrap_or((source, ""));
         let last = source.trim_end().lines().next_back()?;
         let found = Self::ALL.into_iter().find(|dtype| dtype.last_line() == last)?;
         // A task may have a function of that name.
         source.contains(BEGINNING).then_some(found)
     }
 
-    /// The source with the footer.
+    /// The source with the footer. Gradients are those of the module that is cast, so their footer stays last.
     pub(crate) fn cast(self, source: &str) -> String {
-        format!("{}\n\n\n{FOOTER}\n\n{}\n", source.trim_end(), self.last_line())
+        let (source, behind) = backward::parts(source).unwrap_or((source, ""));
+        let cast = format!("{}\n\n\n{FOOTER}\n\n{}\n", source.trim_end(), self.last_line());
+        if behind.is_empty() { cast } else { format!("{cast}\n{behind}") }
     }
 }
 

@@ -34,6 +34,7 @@
 //!
 //! This crate knows no device, starts no process and imports no torch.
 
+mod backward;
 mod dtype;
 mod facts;
 mod fit;

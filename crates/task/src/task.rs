@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::backward;
 use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
 use crate::facts::{Facts, facts};
@@ -21,7 +22,8 @@ pub struct Task {
     /// Letters, digits, `_`, `-` and `.` only, at most 120 bytes, so that it can name a folder.
     /// Unique within its suite.
     pub name: String,
-    /// Python source, as it was read.
+    /// Python source, as it was read. A source that sets `backward = True` has the footer of
+    /// [`Task::with_backward`] as well.
     pub source: String,
     /// BLAKE3 of `source`, hexadecimal.
     pub hash: String,
@@ -42,7 +44,10 @@ pub struct Task {
 impl Task {
     /// From source in memory. `name` is made safe as a folder's name; nothing is checked.
     pub fn from_source(name: &str, source: impl Into<String>) -> Self {
-        let source = source.into();
+        let mut source = source.into();
+        if backward::parts(&source).is_none() && backward::is_wanted(&source) {
+            source = backward::appended(&source);
+        }
         let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
         Self {
             name: safe_name(name),
@@ -113,6 +118,22 @@ impl Task {
         Ok(Self { source, hash, ..self.clone() })
     }
 
+    /// Whether a call of the task is a step: forward, and then the gradients of inputs and parameters.
+    pub fn backward(&self) -> bool {
+        backward::parts(&self.source).is_some()
+    }
+
+    /// The task whose call is a step. One that is such a task already stays as it is.
+    #[must_use]
+    pub fn with_backward(self) -> Self {
+        if self.backward() {
+            return self;
+        }
+        let source = backward::appended(&self.source);
+        let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
+        Self { source, hash, ..self }
+    }
+
     /// What can be known without running it; the error names `origin`.
     pub fn facts(&self) -> Result<Facts, TaskError> {
         facts(&self.source).map_err(|error| match &self.origin {
@@ -167,6 +188,36 @@ mod tests {
         assert_eq!(cast.clone().cast(Dtype::Fp16), cast, "nothing is cast twice");
         assert_eq!(Task::from_source("t", cast.source.clone()).hash, cast.hash);
         assert_eq!(cast.facts().unwrap(), plain.facts().unwrap());
+    }
+
+    #[test]
+    fn backward_and_cast_commute() {
+        let plain = Task::from_source("t", TASK);
+        assert!(!plain.backward());
+        let step = plain.clone().with_backward();
+        assert!(step.backward() && step.dtype().is_none() && step.hash != plain.hash);
+        assert_eq!(step.clone().with_backward(), step, "nothing is appended twice");
+        assert_eq!(step.facts().unwrap(), plain.facts().unwrap());
+        let both = step.cast(Dtype::Bf16);
+        assert_eq!(both, plain.cast(Dtype::Bf16).with_backward());
+        assert!(both.backward() && both.dtype() == Some(Dtype::Bf16));
+        assert_eq!(Task::from_source("t", both.source.clone()), both);
+    }
+
+    #[test]
+    fn source_that_sets_backward_is_a_step() {
+        for (line, wanted) in [
+            ("backward = True", true),
+            ("backward: bool = True  # gradients too", true),
+            ("backward = True\nbackward = False", false),
+            ("backward = False", false),
+            ("backward_steps = True", false),
+            ("\"\"\"\nbackward = True\n\"\"\"", false),
+            ("def f():\n    backward = True", false),
+        ] {
+            let task = Task::from_source("t", format!("{line}\n{TASK}"));
+            assert_eq!(task.backward(), wanted, "{line}");
+        }
     }
 
     proptest! {

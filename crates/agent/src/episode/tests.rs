@@ -84,6 +84,7 @@ impl Scene {
                 profile: Profile::Strict,
                 dtype: None,
                 fit: None,
+                backward: false,
                 seed: 0,
                 attempt: 0,
                 level: None,

@@ -42,6 +42,11 @@ def load(path: str) -> tuple[Any, list[Any], dict[str, Any]]:
     for name in ("Model", "get_inputs"):
         if not hasattr(module, name):
             raise Refusal(f"{path} has no {name}", "see the KernelBench task format")
+    if hasattr(module.Model, "warpwright_step"):
+        raise Refusal(
+            "the task has gradients, and only forward can be traced",
+            "write a kernel for each half by hand: see SKILL.md",
+        )
     init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
     keywords: dict[str, Any] = {}
     if isinstance(init, dict):

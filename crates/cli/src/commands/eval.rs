@@ -36,6 +36,9 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     if let Some(dtype) = args.dtype {
         tasks = dtype.cast_all(tasks)?;
     }
+    if args.backward {
+        tasks = tasks.into_iter().map(Task::with_backward).collect();
+    }
     let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
     let profile = args.profile.into();

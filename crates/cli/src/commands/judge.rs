@@ -29,6 +29,9 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     if let Some(dtype) = args.dtype {
         task = dtype.cast(task)?;
     }
+    if args.backward {
+        task = task.with_backward();
+    }
     let read = Candidate::read(&args.candidate);
     let candidate = read.map_err(|error| no_candidate(&args.candidate, &error))?;
     let stage = args.stage.into();
@@ -158,6 +161,7 @@ fn keep(
         profile: verdict.profile,
         dtype: verdict.dtype,
         fit: verdict.fit.clone(),
+        backward: verdict.backward,
         seed: args.common.seed,
         attempt: 0,
         level: None,

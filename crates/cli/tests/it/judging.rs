@@ -259,6 +259,7 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
         profile: Profile::Strict,
         dtype: None,
         fit: None,
+        backward: false,
         seed: 0,
         attempt: 0,
         level: None,

@@ -56,6 +56,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "sizes.py",
     "slices.py",
     "process_reuse.py",
+    "steps.py",
     "structures.py",
     "sums.py",
     "tensors.py",

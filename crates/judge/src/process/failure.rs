@@ -84,7 +84,7 @@ pub(crate) fn classify(stumble: &Stumble, outcome: Option<&Outcome>, tail: &str)
             let code = cuda_code(&complaint.message);
             let class = match complaint.kind.as_str() {
                 "state_dict" => FailureClass::StateDict,
-                "no_model_new" => FailureClass::Load,
+                "no_model_new" | "no_backward" => FailureClass::Load,
                 "memory" => FailureClass::OutOfMemory,
                 _ if complaint.message.starts_with("ForbiddenCall") => FailureClass::ForbiddenCall,
                 "kernel" if code.is_none() => of_kernel(&complaint.message),

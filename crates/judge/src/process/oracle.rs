@@ -90,16 +90,23 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// The mode for processes that load a candidate. It names the dtype that the task is cast to: the source of the
-/// reference casts the reference and the inputs, and the process the candidate.
+/// The mode for processes that load a candidate. It names the dtype that the task is cast to, and whether a call
+/// computes gradients: the source of the reference does both to the reference and the inputs, and the process to the
+/// candidate.
 pub(crate) fn candidate_mode(task: &Task) -> &'static str {
     use warpwright_task::Dtype::{Bf16, Fp16};
-    match (task.mode, task.dtype()) {
-        (mode, None) => mode_name(mode),
-        (Mode::Eval, Some(Bf16)) => "eval:bf16",
-        (Mode::Eval, Some(Fp16)) => "eval:fp16",
-        (Mode::Train, Some(Bf16)) => "train:bf16",
-        (Mode::Train, Some(Fp16)) => "train:fp16",
+    match (task.mode, task.dtype(), task.backward()) {
+        (mode, None, false) => mode_name(mode),
+        (Mode::Eval, None, true) => "eval:backward",
+        (Mode::Eval, Some(Bf16), false) => "eval:bf16",
+        (Mode::Eval, Some(Bf16), true) => "eval:bf16:backward",
+        (Mode::Eval, Some(Fp16), false) => "eval:fp16",
+        (Mode::Eval, Some(Fp16), true) => "eval:fp16:backward",
+        (Mode::Train, None, true) => "train:backward",
+        (Mode::Train, Some(Bf16), false) => "train:bf16",
+        (Mode::Train, Some(Bf16), true) => "train:bf16:backward",
+        (Mode::Train, Some(Fp16), false) => "train:fp16",
+        (Mode::Train, Some(Fp16), true) => "train:fp16:backward",
     }
 }
 

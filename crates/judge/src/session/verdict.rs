@@ -136,6 +136,7 @@ pub(crate) fn verdict(
         profile: machine.config.profile,
         dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
         fit: fit_of(task),
+        backward: task.backward(),
         stage,
         verified,
         failure: found.failure,

@@ -168,6 +168,7 @@ fn episode_events_as_json() {
         profile: Profile::AsRun,
         dtype: None,
         fit: None,
+        backward: false,
         seed: u64::MAX,
         attempt: 0,
         level: None,

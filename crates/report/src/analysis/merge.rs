@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{AnalysisError, list};
 use crate::evaluation::rows::{Row, RowState};
 use crate::evaluation::table::tables;
-use crate::evaluation::{Evaluation, Scored};
+use crate::evaluation::{Evaluation, Scored, call};
 use crate::table::trimmed;
 use crate::text::one_line;
 use warpwright_record::verdict::Dtype;
@@ -24,6 +24,7 @@ pub fn merge(evaluations: &[Evaluation]) -> Result<Evaluation, AnalysisError> {
         ("policies", of(|table| &table.policy)),
         ("profiles", of(|table| table.profile.name())),
         ("dtypes", of(|table| table.dtype.map_or("their own", Dtype::name))),
+        ("kinds of call", of(|table| call(table.backward))),
         ("kinds of device", tables().map(device).collect()),
     ];
     for (what, found) in facts {

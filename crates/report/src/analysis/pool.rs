@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{AnalysisError, list};
 use crate::evaluation::finals::Finals;
 use crate::evaluation::rows::{Row, RowState};
-use crate::evaluation::{Evaluation, SCALED_DOWN};
+use crate::evaluation::{Evaluation, SCALED_DOWN, call};
 use warpwright_record::verdict::Dtype;
 
 /// Judged rows that can be compared: of one profile and one kind of hardware.
@@ -39,10 +39,12 @@ impl<'a> Pool<'a> {
             rows.iter().map(|row| row.dtype.map_or("their own", Dtype::name)).collect();
         let size = |row: &&Row| if row.fit.is_some() { SCALED_DOWN } else { "full" };
         let sizes: BTreeSet<&str> = rows.iter().map(size).collect();
+        let calls: BTreeSet<&str> = rows.iter().map(|row| call(row.backward)).collect();
         let facts = [
             ("profiles", profiles),
             ("dtypes", dtypes),
             ("sizes of tasks", sizes),
+            ("kinds of call", calls),
             ("kinds of hardware", hardware),
         ];
         for (what, found) in facts {
@@ -149,6 +151,10 @@ mod tests {
             error.to_string().ends_with("sizes of tasks: full, scaled down by --fit"),
             "{error}"
         );
+        let mut other = one.clone();
+        other.backward = true;
+        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err().to_string();
+        assert!(error.ends_with("several kinds of call: forward, forward and backward"), "{error}");
         let mut other = one.clone();
         other.fingerprint.as_mut().unwrap().hardware = "NVIDIA H100".to_owned();
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();

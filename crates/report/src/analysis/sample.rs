@@ -31,6 +31,7 @@ pub(super) fn row(policy: &str, task: &str, speedup: Option<f64>) -> Row {
         profile: Profile::Strict,
         dtype: None,
         fit: None,
+        backward: false,
         device: "cuda:0".to_owned(),
         episode: Some(0),
         state: RowState::Judged,

@@ -20,7 +20,7 @@ use super::scores::{
 use super::statistics::{Term, geometric, ratio};
 use super::table::percent;
 use super::{Evaluation, Scored, VERSION};
-use super::{SCALED_DOWN, rules};
+use super::{SCALED_DOWN, call, rules};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;
@@ -42,6 +42,9 @@ pub struct Comparison {
     /// Whether `--fit` scaled the tasks of both down, each to the same size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scaled_down: bool,
+    /// Whether calls computed gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// Tasks judged in both.
     pub tasks: u32,
     /// Tasks judged in the first only.
@@ -211,6 +214,7 @@ impl Comparison {
             profile: table_a.profile,
             dtype: table_a.dtype,
             scaled_down: table_a.scaled_down,
+            backward: table_a.backward,
             tasks: pairs.len() as u32,
             only_a: names_a.difference(&names_b).cloned().collect(),
             only_b: names_b.difference(&names_a).cloned().collect(),
@@ -301,6 +305,7 @@ fn check(
     let kind = |table: &Scored| if table.is_cpu() { "cpu" } else { "cuda" }.to_owned();
     let dtype = |table: &Scored| table.dtype.map_or("their own", Dtype::name).to_owned();
     let size = |table: &Scored| if table.scaled_down { SCALED_DOWN } else { "full" }.to_owned();
+    let calls = |table: &Scored| call(table.backward).to_owned();
     let hardware = |table: &Scored| table.fingerprint.as_ref().map(|print| print.hardware.clone());
     let (hardware_a, hardware_b) = (hardware(table_a), hardware(table_b));
     // Where a run has no verdict there is no hardware to differ.
@@ -309,6 +314,7 @@ fn check(
         ("profile", table_a.profile.to_string(), table_b.profile.to_string()),
         ("dtype", dtype(table_a), dtype(table_b)),
         ("size of tasks", size(table_a), size(table_b)),
+        ("call", calls(table_a), calls(table_b)),
         ("device", kind(table_a), kind(table_b)),
         ("hardware", hardware_a, hardware_b),
     ];
@@ -436,7 +442,8 @@ pub fn text(comparison: &Comparison, width: Option<u16>) -> String {
         let _ =
             writeln!(text, "{name}: {run}, policy {policy}, device {}", one_line(&side.device, 60));
     }
-    let rules = rules(c.profile, c.dtype, c.scaled_down.then_some(SCALED_DOWN));
+    let scaled = c.scaled_down.then_some(SCALED_DOWN);
+    let rules = rules(c.profile, c.dtype, scaled, c.backward);
     let _ = writeln!(text, "{} tasks judged in both, profile {rules}", c.tasks);
     for (name, tasks) in [("A", &c.only_a), ("B", &c.only_b)] {
         if !tasks.is_empty() {

@@ -12,9 +12,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use thiserror::Error;
 
-use super::Evaluation;
 use super::rows::Row;
 use super::scores::Of;
+use super::{Evaluation, call};
 use crate::html::{ReportError, write_evaluation};
 
 /// Format of an export, chosen by the file extension.
@@ -115,6 +115,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         text("profile", &|r| Some(r.profile.to_string())),
         text("dtype", &|r| r.dtype.map(|dtype| dtype.to_string())),
         text("fit", &|r| r.fit.as_ref().map(ToString::to_string)),
+        text("call", &|r| Some(call(r.backward).to_owned())),
         text("device", &|r| Some(r.device.clone())),
         count("episode", &|r| r.episode.map(i64::from)),
         text("state", &|r| name_of(serde_json::to_value(r.state))),

@@ -1,8 +1,8 @@
 //! What an evaluation came to: rows, figures with intervals, tables. Made from run folders alone.
 //!
 //! [`Evaluation::read`] takes one run folder. Its rows are grouped into [`Scored`] tables, one for
-//! each policy, profile, dtype that tasks were cast to, kind of device, and for tasks of full size and those that
-//! `--fit` scaled down: figures of different ones are never in one number.
+//! each policy, profile, dtype that tasks were cast to, kind of device, with and without gradients, and for tasks of
+//! full size and those that `--fit` scaled down: figures of different ones are never in one number.
 //! `docs/reference/evaluation-metrics.md` defines every figure.
 
 pub mod compare;
@@ -79,6 +79,9 @@ pub struct Scored {
     /// Whether `--fit` scaled its tasks down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scaled_down: bool,
+    /// Whether calls computed gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// `cpu`, `cuda:0`, or several: `cuda:0, cuda:1`.
     pub device: String,
     /// What the figures were measured under; that of the first row that has one.
@@ -111,7 +114,7 @@ impl Evaluation {
         for row in &rows {
             let key = |row: &Row| {
                 let cpu = row.device == "cpu";
-                (row.policy.clone(), row.profile, row.dtype, row.fit.is_some(), cpu)
+                (row.policy.clone(), row.profile, row.dtype, row.fit.is_some(), row.backward, cpu)
             };
             match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
                 Some(group) => group.push(row),
@@ -162,6 +165,7 @@ impl Scored {
             profile: first.profile,
             dtype: first.dtype,
             scaled_down: first.fit.is_some(),
+            backward: first.backward,
             device: devices.join(", "),
             fingerprint: rows.iter().find_map(|row| row.fingerprint.clone()),
             overall: Scores::of(rows),
@@ -169,9 +173,9 @@ impl Scored {
         }
     }
 
-    /// The profile and what was done to the tasks, e.g. `strict` or `strict, cast to bf16, scaled down`.
+    /// The profile and what was done to the tasks, e.g. `strict` or `strict, cast to bf16, backward`.
     pub fn rules(&self) -> String {
-        rules(self.profile, self.dtype, self.scaled_down.then_some(SCALED_DOWN))
+        rules(self.profile, self.dtype, self.scaled_down.then_some(SCALED_DOWN), self.backward)
     }
 
     /// Whether a row is one of its own.
@@ -180,6 +184,7 @@ impl Scored {
             && row.profile == self.profile
             && row.dtype == self.dtype
             && row.fit.is_some() == self.scaled_down
+            && row.backward == self.backward
             && (row.device == "cpu") == self.is_cpu()
     }
 
@@ -203,11 +208,13 @@ impl Scored {
 /// What `--fit` did to several tasks, for people.
 pub(crate) const SCALED_DOWN: &str = "scaled down by --fit";
 
-/// The profile, the dtype that tasks were cast to, and how they were scaled down, for people.
+/// The profile, the dtype that tasks were cast to, how they were scaled down, and whether they have gradients, for
+/// people.
 pub(crate) fn rules(
     profile: Profile,
     dtype: Option<Dtype>,
     scaled: Option<impl std::fmt::Display>,
+    backward: bool,
 ) -> String {
     let mut text = profile.to_string();
     if let Some(dtype) = dtype {
@@ -216,5 +223,13 @@ pub(crate) fn rules(
     if let Some(scaled) = scaled {
         let _ = write!(text, ", {scaled}");
     }
+    if backward {
+        text.push_str(", backward");
+    }
     text
+}
+
+/// What a call computes, for people.
+pub(crate) fn call(backward: bool) -> &'static str {
+    if backward { "forward and backward" } else { "forward" }
 }

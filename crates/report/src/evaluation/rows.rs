@@ -21,6 +21,8 @@ pub struct Planned {
     pub name: String,
     /// The part of the suite it belongs to, e.g. `level2`.
     pub level: Option<String>,
+    /// Whether a call of it computes gradients too.
+    pub backward: bool,
 }
 
 /// What a run was to evaluate.
@@ -49,7 +51,9 @@ impl Plan {
             let level = value.get("level");
             let number = level.and_then(serde_json::Value::as_u64).map(|n| format!("level{n}"));
             let name = value.get("name").and_then(text)?;
-            Some(Planned { name, level: number.or_else(|| level.and_then(text)) })
+            let backward = value.get("backward").and_then(serde_json::Value::as_bool);
+            let level = number.or_else(|| level.and_then(text));
+            Some(Planned { name, level, backward: backward.unwrap_or(false) })
         };
         let policies = list("policies").filter_map(text).collect();
         let attempts = config.get("attempts").and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -118,6 +122,9 @@ pub struct Row {
     /// How `--fit` scaled the task down; `None`: it has its own size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
+    /// Whether a call computed gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// The episode in its run; `None` where none was begun.
@@ -261,6 +268,7 @@ fn absent(
         profile,
         dtype,
         fit: None,
+        backward: task.backward,
         device: device.to_owned(),
         episode: None,
         state,
@@ -326,6 +334,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
         profile: setup.profile,
         dtype: setup.dtype,
         fit: setup.fit.clone(),
+        backward: setup.backward,
         device: setup.device.clone(),
         episode: Some(id.0),
         state,

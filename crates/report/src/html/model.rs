@@ -224,7 +224,7 @@ fn episode_view(
         policy: setup.policy.clone(),
         device: setup.device.clone(),
         cpu: setup.device == "cpu",
-        profile: rules(setup.profile, setup.dtype, setup.fit.as_ref()),
+        profile: rules(setup.profile, setup.dtype, setup.fit.as_ref(), setup.backward),
         seed: setup.seed.to_string(),
         budget: budget_words(setup.budget.turns, setup.budget.seconds),
         outcome,

@@ -66,7 +66,7 @@ pub fn write_trajectory(
         policy => setup.policy.clone(),
         device => setup.device.clone(),
         cpu => setup.device == "cpu",
-        profile => rules(setup.profile, setup.dtype, setup.fit.as_ref()),
+        profile => rules(setup.profile, setup.dtype, setup.fit.as_ref(), setup.backward),
         seed => setup.seed.to_string(),
         opening,
         turns => Value::from(Serde(&turns)),

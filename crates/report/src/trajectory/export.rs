@@ -65,6 +65,9 @@ pub struct Metadata {
     /// How `--fit` scaled the task down; absent: it has its own size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
+    /// Whether a call computed gradients too: forward, then backward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// `cuda:N` or `cpu`.
     pub device: String,
     /// Seed of the episode.
@@ -248,6 +251,7 @@ pub fn metadata(run: &str, id: EpisodeId, episode: &Episode, part: u32, parts: u
         profile: setup.profile,
         dtype: setup.dtype,
         fit: setup.fit.clone(),
+        backward: setup.backward,
         device: setup.device.clone(),
         seed: setup.seed,
         outcome: end.map(|end| end.outcome.name().to_owned()),

@@ -55,7 +55,7 @@ pub fn show(
             one_line(&setup.task, 80),
             one_line(&setup.policy, 60),
             one_line(&setup.device, 20),
-            rules(setup.profile, setup.dtype, setup.fit.as_ref()),
+            rules(setup.profile, setup.dtype, setup.fit.as_ref(), setup.backward),
             setup.seed
         ),
     );

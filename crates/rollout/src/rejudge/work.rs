@@ -328,6 +328,7 @@ impl<'a> Work<'a> {
             device: device.to_owned(),
             dtype: task.dtype().and_then(|dtype| Dtype::from_name(dtype.name())),
             fit: fit_of(task),
+            backward: task.backward(),
             budget: Budget::default(),
             ..episode.setup.clone()
         })

@@ -25,6 +25,7 @@ fn verdict(number: u64) -> Verdict {
         profile: Profile::Strict,
         dtype: None,
         fit: None,
+        backward: false,
         stage: Stage::Measured,
         verified: true,
         failure: None,

@@ -46,6 +46,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         profile: Profile::Strict,
         dtype: None,
         fit: None,
+        backward: false,
         stage,
         verified: stage != Reached::Built,
         failure: None,

@@ -83,6 +83,7 @@ fn episode(
             profile: Profile::Strict,
             dtype: None,
             fit: None,
+            backward: false,
             seed: 0,
             attempt: 0,
             level: None,

@@ -1,0 +1,50 @@
+"""Tasks whose call is a step: forward, then the gradients of inputs and parameters.
+
+The source of such a reference makes its ``Model`` compute them by autograd, and its ``get_inputs``
+return ``[inputs, grad_outputs]``. A candidate has a method for each half.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .channel import Refusal
+
+STEP = "backward"
+"""The part of a candidate's mode that names such a task."""
+
+
+def as_called(model: torch.nn.Module, mode: str) -> Callable[..., Any]:
+    """What a call of the candidate calls: the model, or both of its halves."""
+    if STEP not in mode.split(":"):
+        return model
+    if not callable(getattr(model, "backward", None)):
+        text = (
+            "ModelNew defines no method backward: the task has gradients, so it needs "
+            "`backward(self, *grad_outputs)`, which returns those of inputs and parameters"
+        )
+        raise Refusal("no_backward", text)
+
+    def step(inputs: Any, grad_outputs: Any) -> tuple[Any, Any]:
+        outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+        gradients = model.backward(*grad_outputs)
+        return outputs, (gradients,) if isinstance(gradients, torch.Tensor) else gradients
+
+    return step
+
+
+def compiled(model: torch.nn.Module, settings: dict[str, Any]) -> Callable[..., Any]:
+    """The reference's model under ``torch.compile``. Of a step forward is compiled, as users
+    compile it, and autograd runs the backward that torch compiles with it: ``autograd.grad`` itself
+    would break the graph."""
+    kind = type(model)
+    step = getattr(kind, "warpwright_step", None)
+    if step is None:
+        return torch.compile(model, **settings)
+    forward = types.MethodType(kind.warpwright_forward, model)
+    return functools.partial(step, model, torch.compile(forward, **settings))
