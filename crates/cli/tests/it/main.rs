@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod analyzing;
+mod backward;
 mod bad_input;
 mod casting;
 mod composing;
