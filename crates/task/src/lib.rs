@@ -30,6 +30,9 @@
 //! There are two error types: [`ReadError`] (the file cannot be read as tasks) and [`TaskError`] (the source is
 //! not a task). Both are usage errors with a `hint()`.
 //!
+//! A task may have several workloads, the argument sets of a function `get_workloads` ([`Task::workloads`]).
+//! [`Task::of_workload`] is the task bound to one of them.
+//!
 //! [`similarity`] compares tasks by source and by operator graph.
 //!
 //! This crate knows no device, starts no process and imports no torch.
@@ -46,6 +49,7 @@ pub mod similarity;
 mod suite;
 mod table;
 mod task;
+mod workloads;
 
 pub use dtype::Dtype;
 pub use facts::error::{TaskError, TaskErrorKind};
@@ -61,3 +65,6 @@ pub use natural::natural_cmp;
 pub use read_error::ReadError;
 pub use suite::Suite;
 pub use task::Task;
+pub use workloads::{
+    Arguments, HoldOutError, MAX_WORKLOAD_NAME, MAX_WORKLOADS, Workload, WorkloadTolerance,
+};

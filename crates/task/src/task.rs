@@ -7,11 +7,12 @@ use fs_err as fs;
 use crate::backward;
 use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
-use crate::facts::{Facts, facts};
+use crate::facts::{Facts, facts, workloads_of};
 use crate::fit::{self, Fit, FitError};
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::mode::Mode;
 use crate::read_error::ReadError;
+use crate::workloads::{self, HoldOutError, Workload, WorkloadList};
 
 /// Longest task name, in bytes: names become folder names.
 const MAX_NAME_BYTES: usize = 120;
@@ -39,6 +40,10 @@ pub struct Task {
     pub split: Option<String>,
     /// Mode that reference and candidate run in.
     pub mode: Mode,
+    /// Number of workloads that share the effort of a verdict, if this task is bound to one of them; else 1.
+    pub sharing: usize,
+    /// Held-out workloads that the source does not have any more.
+    pub hidden: usize,
 }
 
 impl Task {
@@ -59,6 +64,8 @@ impl Task {
             data_source: None,
             split: None,
             mode: Mode::default(),
+            sharing: 1,
+            hidden: 0,
         }
     }
 
@@ -99,6 +106,93 @@ impl Task {
             return self;
         }
         let source = dtype.cast(&self.source);
+        self.with_source(source)
+    }
+
+    /// The workloads; empty if the task has one set of inputs.
+    ///
+    /// # Errors
+    /// A syntax error, or a `get_workloads` that is no literal list of argument sets.
+    pub fn workloads(&self) -> Result<Vec<Workload>, TaskError> {
+        Ok(self.list()?.map(|list| list.workloads).unwrap_or_default())
+    }
+
+    /// The task bound to one of its workloads: `get_inputs()` draws the inputs of that one, and there is no
+    /// `get_workloads`. `None` if there is no workload of this index.
+    ///
+    /// # Errors
+    /// As [`Task::workloads`].
+    pub fn of_workload(&self, index: usize) -> Result<Option<Self>, TaskError> {
+        let Some(WorkloadList { place, workloads }) = self.list()? else { return Ok(None) };
+        let Some(workload) = workloads.get(index) else { return Ok(None) };
+        let source = workloads::bind(&self.source, place, workload);
+        let name = safe_name(&format!("{}.{}", self.name, workload.name));
+        let sharing = workloads.len() + self.hidden;
+        Ok(Some(Self { name, sharing, ..self.clone().with_source(source) }))
+    }
+
+    /// The workload that the task is bound to, if it is; see [`Task::of_workload`].
+    pub fn workload(&self) -> Option<Workload> {
+        workloads::bound(&self.source)
+    }
+
+    /// The source, equal for all workloads of a task.
+    pub fn unbound_source(&self) -> String {
+        workloads::unbound(&self.source)
+    }
+
+    /// Holds out `wanted` workloads, drawn by `seed`: [`Task::shown`] does not have them.
+    ///
+    /// # Errors
+    /// As [`Task::workloads`]; and if none would be left.
+    pub fn hold_out(self, wanted: usize, seed: u64) -> Result<Self, HoldOutError> {
+        if wanted == 0 {
+            return Ok(self);
+        }
+        let list = self.list()?;
+        let WorkloadList { place, mut workloads } =
+            list.unwrap_or_else(|| WorkloadList { place: 0..0, workloads: Vec::new() });
+        let of = workloads.iter().filter(|workload| !workload.held_out).count();
+        if wanted >= of.max(1) {
+            // The task's own inputs are one.
+            return Err(HoldOutError::TooFew { task: self.name, wanted, of: of.max(1) });
+        }
+        workloads::hold_out(&mut workloads, wanted, (seed, &self.hash));
+        let source = workloads::with_list(&self.source, place, &workloads);
+        Ok(self.with_source(source))
+    }
+
+    /// The task as an agent sees it: without the workloads that are held out.
+    ///
+    /// # Errors
+    /// As [`Task::workloads`].
+    pub fn shown(&self) -> Result<Self, TaskError> {
+        let Some(WorkloadList { place, workloads }) = self.list()? else {
+            return Ok(self.clone());
+        };
+        let hidden = workloads.iter().filter(|workload| workload.held_out).count();
+        if hidden == 0 {
+            return Ok(self.clone());
+        }
+        let source = workloads::shown(&self.source, place, &workloads);
+        Ok(Self { hidden: self.hidden + hidden, ..self.clone().with_source(source) })
+    }
+
+    /// The source of [`Task::shown`]. All of it where the workloads cannot be read: no candidate is judged then.
+    pub fn shown_source(&self) -> String {
+        self.shown().map_or_else(|_| self.source.clone(), |shown| shown.source)
+    }
+
+    /// Whether the source has workloads that an agent does not see.
+    pub fn holds_out(&self) -> bool {
+        self.shown().is_ok_and(|shown| shown.hidden > self.hidden)
+    }
+
+    fn list(&self) -> Result<Option<WorkloadList>, TaskError> {
+        workloads_of(&self.source).map_err(|error| self.at_origin(error))
+    }
+
+    fn with_source(self, source: String) -> Self {
         let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
         Self { source, hash, ..self }
     }
@@ -114,8 +208,14 @@ impl Task {
     /// [`FitError`] if its source does not tell which dimension that is, or it is 1 already.
     pub fn scaled_down(&self, divisor: u64) -> Result<Self, FitError> {
         let source = fit::scaled_down(&self.source, divisor)?;
-        let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
-        Ok(Self { source, hash, ..self.clone() })
+        Ok(self.clone().with_source(source))
+    }
+
+    fn at_origin(&self, error: TaskError) -> TaskError {
+        match &self.origin {
+            Some(path) => error.of(path),
+            None => error.of(Path::new(&self.name)),
+        }
     }
 
     /// Whether a call of the task is a step: forward, and then the gradients of inputs and parameters.
@@ -136,10 +236,7 @@ impl Task {
 
     /// What can be known without running it; the error names `origin`.
     pub fn facts(&self) -> Result<Facts, TaskError> {
-        facts(&self.source).map_err(|error| match &self.origin {
-            Some(path) => error.of(path),
-            None => error.of(Path::new(&self.name)),
-        })
+        facts(&self.source).map_err(|error| self.at_origin(error))
     }
 }
 

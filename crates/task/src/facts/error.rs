@@ -79,6 +79,16 @@ pub enum TaskErrorKind {
         /// Its definition.
         at: Place,
     },
+    /// `get_workloads` is no literal list of argument sets.
+    #[error("failed to read the workloads of `get_workloads`: {message}, at {}\n{}", at.position, at.excerpt)]
+    Workloads {
+        /// Where.
+        at: Place,
+        /// What is wrong.
+        message: String,
+        /// The cure.
+        cure: &'static str,
+    },
     /// `from . import x`: a task is one file.
     #[error("relative import at {}\n{}", at.position, at.excerpt)]
     RelativeImport {
@@ -125,6 +135,7 @@ impl TaskError {
                 "the function is called without arguments: give the parameter a default, or use a constant"
             }
             TaskErrorKind::Async { .. } => "make it a plain function",
+            TaskErrorKind::Workloads { cure, .. } => cure,
             TaskErrorKind::RelativeImport { .. } => {
                 "a task is one file: copy what it needs into it"
             }

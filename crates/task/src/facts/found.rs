@@ -15,6 +15,8 @@ pub struct Facts {
     pub device_uses: Vec<DeviceUse>,
     /// Calls reachable from `forward` that generate random numbers.
     pub random: Vec<RandomUse>,
+    /// Names of the workloads, in order; empty if the task has one set of inputs.
+    pub workloads: Vec<String>,
 }
 
 /// Whether the source defines `get_init_inputs`.

@@ -11,7 +11,12 @@ pub(crate) mod names;
 pub(crate) mod operators;
 mod random;
 
+use ruff_python_ast::ModModule;
+use ruff_python_parser::Parsed;
+use ruff_text_size::Ranged;
+
 use crate::limits::MAX_SOURCE_BYTES;
+use crate::workloads::{self, WorkloadList};
 use error::{TaskError, TaskErrorKind};
 use excerpt::Lines;
 use module::Module;
@@ -34,22 +39,53 @@ pub fn facts(source: &str) -> Result<Facts, TaskError> {
         .map_err(Into::into)
 }
 
+fn parsed(source: &str, lines: &Lines<'_>) -> Result<Parsed<ModModule>, TaskErrorKind> {
+    ruff_python_parser::parse_module(source).map_err(|error| TaskErrorKind::Syntax {
+        at: lines.place(error.location.start()),
+        message: error.error.to_string(),
+    })
+}
+
 fn read(source: &str) -> Result<Facts, TaskErrorKind> {
     let lines = Lines::new(source);
-    let parsed =
-        ruff_python_parser::parse_module(source).map_err(|error| TaskErrorKind::Syntax {
-            at: lines.place(error.location.start()),
-            message: error.error.to_string(),
-        })?;
+    let parsed = parsed(source, &lines)?;
     let body = parsed.suite();
     let module = Module::new(body);
     let imports = imports::read(body, &lines)?;
     let init_inputs = module::check(&module, &lines)?;
+    let workloads = workloads::read(body, &module, &lines)?;
     let names = names::Names::new(body);
     Ok(Facts {
         imports,
         init_inputs,
         device_uses: devices::read(body, &names, &lines),
         random: random::read(&module, &names, &lines),
+        workloads: workloads.into_iter().map(|workload| workload.name).collect(),
     })
+}
+
+/// The workloads of a source, and the place of `get_workloads` in it; `None` if it has none.
+///
+/// # Errors
+/// A syntax error, or a `get_workloads` that is no literal list.
+pub(crate) fn workloads_of(source: &str) -> Result<Option<WorkloadList>, TaskError> {
+    if source.len() > MAX_SOURCE_BYTES {
+        return Err(TaskErrorKind::TooLarge { bytes: source.len() }.into());
+    }
+    if !source.contains(workloads::NAME) {
+        return Ok(None);
+    }
+    deep::on_deep_stack(|| {
+        let lines = Lines::new(source);
+        let parsed = parsed(source, &lines)?;
+        let body = parsed.suite();
+        let module = Module::new(body);
+        let Some(function) = workloads::definition(body, &module, &lines)? else { return Ok(None) };
+        let range = function.range();
+        let place = range.start().to_usize()..range.end().to_usize();
+        let workloads = workloads::read(body, &module, &lines)?;
+        Ok(Some(WorkloadList { place, workloads }))
+    })
+    .unwrap_or(Err(TaskErrorKind::Unreadable))
+    .map_err(Into::into)
 }
