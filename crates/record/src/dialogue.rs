@@ -18,8 +18,14 @@ pub fn first_user_message(task: &str, reference: &str) -> String {
     // More backticks than stand together anywhere in the source.
     let longest = reference.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
+    let workloads = if reference.lines().any(|line| line.starts_with("def get_workloads(")) {
+        "`get_workloads` lists argument sets for `get_inputs`: the candidate must be correct on each, and the \
+         geometric mean of its speed-ups counts. "
+    } else {
+        ""
+    };
     format!(
-        "The task is `{task}`. Its reference, `model.py`:\n\n{fence}python\n{}\n{fence}\n\n\
+        "The task is `{task}`. Its reference, `model.py`:\n\n{fence}python\n{}\n{fence}\n\n{workloads}\
          Write `model_new.py` and kernels under `kernels/` as your instructions say: verify them, \
          profile them, and make them faster. Work with the tools. When you are done, answer without \
          a tool call; what then lies in the workspace is measured.",
@@ -42,6 +48,8 @@ mod tests {
         let plain = first_user_message("relu", "x = 1\n");
         assert!(plain.starts_with("The task is `relu`."), "{plain}");
         assert!(plain.contains("\n```python\nx = 1\n```\n\nWrite"), "{plain}");
+        let several = first_user_message("relu", "def get_workloads():\n    return [[1], [2]]\n");
+        assert!(several.contains("correct on each"), "{several}");
         let fenced = first_user_message("relu", "\"\"\"\n```\nhere\n````\n\"\"\"");
         assert!(fenced.contains("`````python") && fenced.contains("\n`````\n\nWrite"), "{fenced}");
     }

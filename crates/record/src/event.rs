@@ -252,6 +252,9 @@ pub struct EpisodeSetup {
     pub task: String,
     /// The reference's source.
     pub source: BlobHash,
+    /// What the policy saw of it, where workloads are held out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<BlobHash>,
     /// What the policy was told: the skill text for this device.
     pub skill: Option<BlobHash>,
     /// Name of the policy, e.g. `teacher`.
@@ -279,6 +282,13 @@ pub struct EpisodeSetup {
     pub level: Option<String>,
     /// When it ends at the latest.
     pub budget: Budget,
+}
+
+impl EpisodeSetup {
+    /// The reference's source as the policy saw it.
+    pub fn reference(&self) -> BlobHash {
+        self.shown.unwrap_or(self.source)
+    }
 }
 
 /// Limits of an episode; `None` is no limit.

@@ -4,6 +4,7 @@
 
 mod baselines;
 mod seconds;
+mod workloads;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::baselines::{BASELINES, Speedup, Times};
 pub use self::seconds::PhaseSeconds;
+pub use self::workloads::WorkloadVerdict;
 use crate::blob::BlobHash;
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;
@@ -218,10 +220,14 @@ pub struct Verdict {
     pub integrity: Vec<IntegrityFinding>,
     /// One entry per comparison with the oracle, in order.
     pub checks: Vec<Check>,
-    /// Milliseconds per call.
+    /// Milliseconds per call. With several workloads, geometric means.
     pub times_ms: Times,
-    /// Baseline time over candidate time.
+    /// Baseline time over candidate time. With several workloads, geometric means.
     pub speedup: Speedup,
+    /// One entry per workload that the candidate was judged on, or that was refused; empty for a task with one set of
+    /// inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadVerdict>,
     /// Rewards by scheme; all -1 when not verified.
     pub reward: Reward,
     /// Least time that the unavoidable bytes need at the measured bandwidth, in milliseconds.

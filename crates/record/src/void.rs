@@ -27,7 +27,7 @@ pub struct VoidTurns {
 impl VoidTurns {
     /// Whether this verdict, or the one that it is a copy of, is void.
     pub fn covers(&self, verdict: &Verdict) -> bool {
-        verdict.replayer.as_ref().is_some_and(|turn| self.covers_turn(turn))
+        verdict.replayer_turns().any(|turn| self.covers_turn(turn))
     }
 
     /// Whether the verdict of this turn is void.

@@ -12,6 +12,7 @@ pub(crate) mod named;
 #[cfg(test)]
 mod numerics;
 pub(crate) mod placement;
+pub(crate) mod share;
 #[cfg(test)]
 mod shortcuts;
 pub(crate) mod ties;

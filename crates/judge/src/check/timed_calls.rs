@@ -11,6 +11,7 @@ use warpwright_record::verdict::Profile;
 
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
+use crate::check::share;
 use crate::check::verify::{glances, look, unwritten};
 use crate::process::candidate::LoadedCandidate;
 use crate::process::failure::Trouble;
@@ -33,13 +34,17 @@ const BUDGET: Duration = Duration::from_secs(10);
 pub(crate) struct Checks {
     /// Rounds up to the first time at which measuring may stop.
     first: usize,
+    /// Calls to look at until then.
+    wanted: usize,
     done: usize,
     spent: Duration,
 }
 
 impl Checks {
-    pub(crate) fn new(schedule: &Schedule) -> Self {
-        Self { first: schedule.first(), done: 0, spent: Duration::ZERO }
+    /// `workloads`: how many share the looks of a verdict.
+    pub(crate) fn new(schedule: &Schedule, workloads: usize) -> Self {
+        let wanted = (TIMED as f64 * share::part(workloads)).ceil() as usize;
+        Self { first: schedule.first(), wanted, done: 0, spent: Duration::ZERO }
     }
 
     /// Number of calls of a round's window to compare.
@@ -49,7 +54,7 @@ impl Checks {
         }
         match self.first.checked_sub(round) {
             None | Some(0) => LATER,
-            Some(left) => TIMED.saturating_sub(self.done).div_ceil(left).max(1),
+            Some(left) => self.wanted.saturating_sub(self.done).div_ceil(left).max(1),
         }
     }
 
@@ -106,7 +111,7 @@ mod tests {
     #[test]
     fn enough_calls_are_compared_before_the_first_look() {
         let schedule = Schedule::sequential(21);
-        let mut checks = Checks::new(&schedule);
+        let mut checks = Checks::new(&schedule, 1);
         let mut each = Vec::new();
         for round in 0..schedule.first() {
             each.push(checks.in_round(round));
@@ -116,7 +121,7 @@ mod tests {
         assert!(each.iter().all(|n| (10..=16).contains(n)), "{each:?}");
         assert_eq!(checks.in_round(schedule.first()), LATER);
         // Windows of a single call each: no more than there are, and what was missed is made up for.
-        let mut short = Checks::new(&schedule);
+        let mut short = Checks::new(&schedule, 1);
         short.done = 3;
         assert!(short.in_round(3) >= 20);
         short.spent = BUDGET * 2;
@@ -133,7 +138,7 @@ mod tests {
         let families = Families::own(Profile::Strict, vec![None]);
         let mut random = StdRng::seed_from_u64(11);
         let mut found = |skips: &dyn Fn(&mut StdRng, usize, usize) -> bool| {
-            let mut checks = Checks::new(&schedule);
+            let mut checks = Checks::new(&schedule, 1);
             let cheated = random.random_range(0..schedule.first());
             (0..schedule.first()).fold(false, |found, round| {
                 let skipped: Vec<bool> =

@@ -25,6 +25,7 @@ pub(crate) const WINDOWS: Plan = Plan {
     budget: Duration::from_secs(6),
     sequential: false,
     preview: 0,
+    workloads: 1,
 };
 /// Host memory that one open session is counted with, bytes.
 const SESSION_BYTES: u64 = 1 << 30;

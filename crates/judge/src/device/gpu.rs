@@ -26,6 +26,7 @@ pub(crate) const WINDOWS: Plan = Plan {
     budget: Duration::from_secs(15),
     sequential: true,
     preview: 9,
+    workloads: 1,
 };
 /// What of a window's constant part may not be the same in two processes, in seconds: how soon the first call
 /// begins, and how soon its end is noticed. 300 pairs of identical kernels of 20 us to 5 ms differed by 15 us

@@ -184,7 +184,8 @@ impl Processes {
     ) -> Result<Outcome, JudgeError> {
         // On the cpu device compilers would disturb what is timed.
         let _shared = machine.device.share_for_host_work(&machine.arbiter, Purpose::Host);
-        let reference = Some(task.source.clone());
+        // One build for all workloads.
+        let reference = Some(task.unbound_source());
         let libraries = machine.libraries();
         let request = Request { reference, instrument, libraries, ..Request::default() };
         let built = self.builder.build_with(candidate, &machine.device.target(), &request);

@@ -62,7 +62,7 @@ impl Voids {
 
     /// Whether a verdict is void.
     pub(crate) fn covers(&self, verdict: &Verdict) -> Result<bool, JudgeError> {
-        if verdict.replayer.is_none() {
+        if verdict.replayer_turns().next().is_none() {
             return Ok(false);
         }
         Ok(self.read()?.known.iter().any(|voided| voided.covers(verdict)))

@@ -20,6 +20,7 @@ use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::layout::Layout;
+use crate::check::share::Share;
 use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
@@ -42,6 +43,7 @@ mod examining;
 mod host_tier;
 mod libraries;
 mod memory_pressure;
+mod merged;
 mod opening;
 pub(crate) mod pool;
 mod queue;
@@ -52,6 +54,7 @@ pub(crate) mod single_flight;
 mod stages;
 mod stored;
 pub(crate) mod verdict;
+mod workloads;
 
 pub(crate) use begun::Begun;
 use opening::Opening;
@@ -72,6 +75,8 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
+    /// What of the judging of the current candidate falls on this session.
+    share: Share,
     /// A process for the baselines that was begun with the oracle.
     early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
@@ -112,6 +117,7 @@ impl<'j> TaskSession<'j> {
             caveats: self.oracle.families.caveats(),
             capped: self.oracle.families.capped().is_some(),
             degenerate: self.degenerate.clone(),
+            families: self.oracle.families.others(),
         }
     }
 
@@ -133,22 +139,34 @@ impl<'j> TaskSession<'j> {
     /// # Errors
     /// Usage or infrastructure errors; a candidate's failure is in the verdict.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
+        self.judge_share(candidate, stage, &Share::default())
+    }
+
+    pub(crate) fn judge_share(
+        &mut self,
+        candidate: &Candidate,
+        stage: Stage,
+        share: &Share,
+    ) -> Result<Verdict, JudgeError> {
         self.machine.alive()?;
         let built = built(self.shared(), &self.task, &self.known(), candidate, stage);
         match built.map_err(|e| self.machine.explain(e))? {
             ControlFlow::Break(verdict) => Ok(verdict),
-            ControlFlow::Continue(artifact) => self.judge_built(candidate, &artifact, stage),
+            ControlFlow::Continue(artifact) => self.judge_built(candidate, &artifact, stage, share),
         }
     }
 
-    /// The same for a candidate that was built into `artifact`, beyond that stage.
+    /// The same for a candidate that was built into `artifact`, beyond that stage, as far as that is the session's
+    /// share.
     pub(crate) fn judge_built(
         &mut self,
         candidate: &Candidate,
         artifact: &Artifact,
         stage: Stage,
+        share: &Share,
     ) -> Result<Verdict, JudgeError> {
         self.machine.alive()?;
+        self.share = share.clone();
         let verdict = self.judge_within(candidate, artifact, stage);
         let verdict = verdict.map_err(|e| self.machine.explain(e));
         verdict.map_err(|e| self.memory.explain(e))

@@ -16,6 +16,7 @@ use crate::admission::examination::near;
 use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::layout::Layout;
+use crate::check::share::Share;
 use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::Shared;
@@ -66,6 +67,7 @@ fn open_within<'j>(
         degenerate::refuse(&task.name, &reasons, machine.config.degenerate)?;
     }
     let plan = machine.device.windows().with_windows_of(machine.config.window);
+    let plan = plan.shared_among(task.sharing);
     let plan = match opening {
         Opening::Judging => plan,
         Opening::Examining(_) => plan.brief(),
@@ -130,6 +132,7 @@ fn open_within<'j>(
         layout,
         plan,
         random,
+        share: Share::default(),
         early,
         baselines: None,
         cost: cost + started.elapsed(),

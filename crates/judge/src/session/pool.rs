@@ -10,10 +10,12 @@
 //! An unused session is kept at least as long as it took to open: its episode will return, and opening it
 //! again would cost the same. After that the least recently used session is closed first.
 
+use std::collections::HashMap;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use warpwright_build::Artifact;
 use warpwright_record::candidate::Candidate;
 use warpwright_record::findings::{Findings, Inspection};
 use warpwright_record::verdict::{COPY_CAVEAT, PhaseSeconds, Stage, Verdict};
@@ -22,6 +24,7 @@ use warpwright_task::{Mode, Task};
 
 use crate::admission::examination::{Bar, Examination};
 use crate::admission::objection::Objection;
+use crate::check::share::Share;
 use crate::device::backend::SessionLimits;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
@@ -33,6 +36,7 @@ use crate::session::answers::Answers;
 use crate::session::examining::ExaminingSession;
 use crate::session::queue::{Fit, Queue};
 use crate::session::verdict::{Known, built};
+use crate::session::workloads::workloads_of;
 use crate::session::{Begun, TaskSession};
 
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
@@ -42,7 +46,7 @@ const EXAMINING_STARTS: usize = 32;
 /// How often those who wait look again: sessions give way when their time has passed.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How the processes of a session are started: [`Begun::begin`] or [`Begun::to_verify`].
-type Begin = fn(Shared<'_>, &Task) -> Result<Begun, JudgeError>;
+pub(super) type Begin = fn(Shared<'_>, &Task) -> Result<Begun, JudgeError>;
 
 /// A pool of task sessions on one judge.
 pub struct SessionPool<'j> {
@@ -56,6 +60,8 @@ pub struct SessionPool<'j> {
     changed: Condvar,
     /// Cached verdicts by task, candidate hash and stage; concurrent equal requests are judged once.
     answers: Answers<(Key, String, Stage), Verdict>,
+    /// Workloads on which no candidate can be judged, and why.
+    pub(super) refused: Mutex<HashMap<Key, Arc<JudgeError>>>,
 }
 
 struct State<'j> {
@@ -110,14 +116,14 @@ fn fit(
 
 /// Key of a task: equal keys share a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     name: String,
     source: blake3::Hash,
     mode: Mode,
 }
 
 impl Key {
-    fn of(task: &Task) -> Self {
+    pub(super) fn of(task: &Task) -> Self {
         let source = blake3::hash(task.source.as_bytes());
         Self { name: task.name.clone(), source, mode: task.mode }
     }
@@ -149,7 +155,8 @@ impl<'j> SessionPool<'j> {
             Work::Examining => EXAMINING_STARTS,
         });
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { judge, work, parts, starts, state, changed, answers: Answers::default() }
+        let (answers, refused) = (Answers::default(), Mutex::default());
+        Self { judge, work, parts, starts, state, changed, answers, refused }
     }
 
     /// Largest number of concurrent sessions, if each needs one part of the memory.
@@ -164,7 +171,15 @@ impl<'j> SessionPool<'j> {
 
     /// Opens the task's session if it is not open, and so checks that candidates can be judged against the
     /// task. A session that needs much of a GPU's memory only starts its processes; the first candidate opens it.
+    /// Of several workloads one must open.
     pub fn open(&self, task: &Task) -> Result<(), JudgeError> {
+        match workloads_of(task)? {
+            Some(workloads) => self.open_one_of(&workloads),
+            None => self.open_single(task),
+        }
+    }
+
+    pub(super) fn open_single(&self, task: &Task) -> Result<(), JudgeError> {
         let key = Key::of(task);
         if let Some(begun) = self.begin(&key, &|| Begun::begin(self.judge.shared(), task))? {
             let mut state = self.lock();
@@ -215,6 +230,9 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
+        if let Some(workloads) = workloads_of(task)? {
+            return self.judge_on_all(task, &workloads, candidate, stage);
+        }
         // Needs no session: compiling is bounded by the cores. Baselines take longest: only where they are needed.
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let known = self.known(task, begin)?;
@@ -222,19 +240,35 @@ impl<'j> SessionPool<'j> {
             ControlFlow::Break(verdict) => return Ok(verdict),
             ControlFlow::Continue(artifact) => artifact,
         };
+        self.judge_built(task, candidate, &artifact, (stage, &Share::default()))
+    }
+
+    /// Judges a candidate that was built into `artifact`, as far as that is this session's share.
+    pub(super) fn judge_built(
+        &self,
+        task: &Task,
+        candidate: &Candidate,
+        artifact: &Artifact,
+        (stage, share): (Stage, &Share),
+    ) -> Result<Verdict, JudgeError> {
+        let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let alone =
             stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
         self.with(task, alone, begin, |session| {
             if artifact.dir.is_dir() {
-                return session.judge_built(candidate, &artifact, stage);
+                return session.judge_built(candidate, artifact, stage, share);
             }
             // The cache has evicted it while the candidate waited.
-            session.judge(candidate, stage)
+            session.judge_share(candidate, stage, share)
         })
     }
 
-    /// Reports the end of an episode of this task: its session may be closed at once.
+    /// Reports the end of an episode of this task: its sessions may be closed at once.
     pub fn finished(&self, task: &Task) {
+        // A task whose workloads cannot be read has no session.
+        for workload in workloads_of(task).ok().flatten().unwrap_or_default() {
+            self.finished(&workload.task);
+        }
         let key = Key::of(task);
         let mut state = self.lock();
         for idle in state.idle.iter_mut().filter(|idle| idle.key == key) {
@@ -247,7 +281,7 @@ impl<'j> SessionPool<'j> {
     }
 
     /// Known facts of a task; opens the task if there are none.
-    fn known(&self, task: &Task, begin: Begin) -> Result<Known, JudgeError> {
+    pub(super) fn known(&self, task: &Task, begin: Begin) -> Result<Known, JudgeError> {
         let key = Key::of(task);
         let state = self.lock();
         if let Some((_, known)) = state.known.iter().find(|(known, _)| *known == key) {
@@ -257,9 +291,18 @@ impl<'j> SessionPool<'j> {
         self.with(task, false, begin, |session| Ok(session.known()))
     }
 
+    /// Whether the task's session is open and unused.
+    pub(super) fn is_idle(&self, task: &Task) -> bool {
+        let key = Key::of(task);
+        self.lock().idle.iter().any(|idle| idle.key == key)
+    }
+
     /// Why an opened task is degenerate; empty if it is not, or not known yet. See
     /// [`TaskSession::degenerate`].
     pub fn degenerate(&self, task: &Task) -> Vec<Objection> {
+        if let Ok(Some(workloads)) = workloads_of(task) {
+            return workloads.iter().flat_map(|of| self.degenerate(&of.task)).collect();
+        }
         let key = Key::of(task);
         let state = self.lock();
         let known = state.known.iter().find(|(known, _)| *known == key);
@@ -273,6 +316,10 @@ impl<'j> SessionPool<'j> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<Findings, JudgeError> {
+        if let Some(workloads) = workloads_of(task)? {
+            let one = self.first_of(&workloads, Begun::to_verify)?;
+            return self.inspect(&one.task, candidate, inspection);
+        }
         // Times of kernels mean something only alone.
         let alone = *inspection == Inspection::Kernels
             && !self.judge.machine.device.times_while_others_work();

@@ -7,6 +7,7 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::fit::Fit;
+use warpwright_record::inputs::InputFamily;
 use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
@@ -31,6 +32,8 @@ pub(crate) struct Known {
     pub(crate) capped: bool,
     /// Why there is nothing to earn on it, if there is not.
     pub(crate) degenerate: Vec<Objection>,
+    /// Input families that it allows besides its own inputs.
+    pub(crate) families: Vec<InputFamily>,
 }
 
 /// How `--fit` scaled a task down, for the record; `None`: it has its own size.
@@ -145,6 +148,7 @@ pub(crate) fn verdict(
         reward,
         times_ms: found.times,
         speedup: found.speedup,
+        workloads: Vec::new(),
         floor_ms,
         unavoidable_bytes: known.unavoidable_bytes,
         libraries: Libraries {

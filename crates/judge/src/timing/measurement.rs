@@ -66,7 +66,7 @@ impl Measurement<'_> {
         let baseline_seconds: f64 = ready.iter().map(|r| r.later as f64 * r.seconds).sum();
         let round_seconds = candidate_seconds + baseline_seconds;
         let mut schedule = measure::schedule(&self.plan, round_seconds);
-        let mut checks = Checks::new(&schedule);
+        let mut checks = Checks::new(&schedule, self.plan.workloads);
         let mut rounds = Rounds {
             nothing: Vec::new(),
             own_nothing: Vec::new(),
@@ -160,7 +160,7 @@ impl Measurement<'_> {
                     continue;
                 }
             }
-            let bound = (done, summary.unequal);
+            let bound = (done, summary.unequal, self.plan.workloads);
             if sequential::decided(&found.speedup, found.times.candidate, bound) {
                 break;
             }

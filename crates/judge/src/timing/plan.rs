@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::check::share;
+
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -20,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) sequential: bool,
     /// Windows of each baseline before any candidate runs, so that its floor is known.
     pub(crate) preview: usize,
+    /// Workloads of the task, of whose speed-ups the mean counts.
+    pub(crate) workloads: usize,
 }
 
 /// Windows that only say how long a call takes, to some percent.
@@ -29,6 +33,13 @@ impl Plan {
     /// The same with windows of another length, if one is named.
     pub(crate) fn with_windows_of(self, window: Option<Duration>) -> Self {
         window.map_or(self, |window| Self { window, longer: window, single: window, ..self })
+    }
+
+    /// For one of so many workloads.
+    pub(crate) fn shared_among(self, workloads: usize) -> Self {
+        let part = share::part(workloads);
+        let (window, longer) = (self.window.mul_f64(part), self.longer.mul_f64(part));
+        Self { window, longer, workloads, ..self }
     }
 
     /// For the cpu device where other processes compute beside it.

@@ -16,3 +16,4 @@ mod opening;
 mod provenance;
 mod support;
 mod values;
+mod workloads;

@@ -40,6 +40,27 @@ pub struct PhaseSeconds {
     pub repeat: f64,
 }
 
+impl PhaseSeconds {
+    /// Of two verdicts together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            build: self.build + other.build,
+            record: self.record + other.record,
+            start: self.start + other.start,
+            load: self.load + other.load,
+            baselines: self.baselines + other.baselines,
+            wait: self.wait + other.wait,
+            verify: self.verify + other.verify,
+            measure: self.measure + other.measure,
+            inputs: self.inputs + other.inputs,
+            windows: self.windows + other.windows,
+            end: self.end + other.end,
+            repeat: self.repeat + other.repeat,
+        }
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0

@@ -191,6 +191,7 @@ pub(crate) fn measured(task: &str, device: &str, candidate: &Candidate, speedup:
         },
         reward: Reward::verified(&speedup),
         speedup,
+        workloads: Vec::new(),
         floor_ms: cuda.then_some(0.0489),
         unavoidable_bytes: 201_343_000,
         libraries: Libraries { allowed: Library::ALL.to_vec(), used: vec![Library::Cutlass] },
@@ -246,6 +247,7 @@ pub(crate) fn failed(task: &str, candidate: &Candidate, failure: Failure) -> Ver
         conditions: None,
         memory: None,
         speedup: Speedup::default(),
+        workloads: Vec::new(),
         reward: Reward::unverified(),
         libraries: Libraries::default(),
         kernels: Vec::new(),
@@ -305,6 +307,7 @@ pub(crate) fn setup(run: &RunWriter, task: &str, device: &str) -> EpisodeSetup {
     EpisodeSetup {
         task: task.to_owned(),
         source: run.put_blob(REFERENCE.as_bytes()).unwrap(),
+        shown: None,
         skill: Some(run.put_blob(b"# Writing CUDA kernels\n").unwrap()),
         policy: "teacher".to_owned(),
         device: device.to_owned(),

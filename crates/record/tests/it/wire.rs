@@ -162,6 +162,7 @@ fn episode_events_as_json() {
     let setup = EpisodeSetup {
         task: "rmsnorm".into(),
         source: blob,
+        shown: None,
         skill: None,
         policy: "teacher".into(),
         device: "cpu".into(),

@@ -174,7 +174,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
                 baselines: vec![(Baseline::Eager, theirs.clone())],
             };
             let told = summarise(&rounds, &Levels::default(), (look, unequal));
-            let bound = (nothing.len(), told.unequal);
+            let bound = (nothing.len(), told.unequal, 1);
             if nothing.len() == 21
                 || crate::timing::sequential::decided(&told.speedup, told.times.candidate, bound)
             {

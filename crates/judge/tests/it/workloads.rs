@@ -1,0 +1,151 @@
+//! Tasks with several workloads: each verified and timed, one verdict.
+
+use std::collections::BTreeSet;
+
+use warpwright_judge::{Device, JudgeError, SessionPool};
+use warpwright_record::inputs::InputFamily;
+use warpwright_record::interval::Interval;
+use warpwright_record::verdict::{FailureClass, Stage};
+use warpwright_task::Task;
+
+use crate::support::{Case, shared_judge};
+
+const KERNEL: &str = r#"
+#include <cuda_runtime.h>
+__global__ void relu_add_kernel(const float* x, float* y, long long n) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = fmaxf(x[i] + 1.0f, 0.0f) * 0.5f;
+}
+extern "C" int relu_add(const float* x, float* y, long long n, cudaStream_t stream) {
+    relu_add_kernel<<<(unsigned)((n + 255) / 256), 256, 0, stream>>>(x, y, n);
+    return (int)cudaGetLastError();
+}
+"#;
+
+/// `relu(x + 1) / 2` with these workloads.
+fn task(workloads: &str) -> Task {
+    let source = format!(
+        r"
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x + 1.0) * 0.5
+
+def get_workloads():
+    return {workloads}
+
+def get_inputs(rows=64, columns=96):
+    if rows == 13:
+        raise ValueError('no thirteen rows')
+    return [torch.randn(rows, columns)]
+"
+    );
+    Task::from_source("relu_add", source)
+}
+
+/// A candidate that has the kernel work on so many elements.
+fn case(elements: &str) -> Case {
+    let model = format!(
+        "import torch\nimport torch.nn as nn\nimport cuda_extension\n\n\
+         class ModelNew(nn.Module):\n    def forward(self, x):\n        y = torch.empty_like(x)\n        \
+         cuda_extension.relu_add(x, y, {elements})\n        return y\n"
+    );
+    Case { task: String::new(), model, kernels: vec![("relu_add.cu", KERNEL.to_owned())] }
+}
+
+#[test]
+fn every_workload_is_verified_and_measured() {
+    let pool = SessionPool::new(shared_judge(Device::Cpu));
+    let task = task(
+        "[{'name': 'small', 'arguments': {'rows': 64}}, {'name': 'large', 'arguments': {'rows': 300}}]",
+    );
+    let verdict = pool.afresh(&task, &case("x.numel()").candidate(), Stage::Measured).unwrap();
+    assert!(verdict.verified, "{:?}", verdict.failure);
+    assert_eq!(verdict.task, "relu_add");
+    let [small, large] = verdict.workloads.as_slice() else { panic!("{:?}", verdict.workloads) };
+    assert_eq!((small.name.as_str(), large.name.as_str()), ("small", "large"));
+    for (mean, of) in [
+        (verdict.speedup.eager, [small.speedup.eager, large.speedup.eager]),
+        (verdict.times_ms.candidate, [small.times_ms.candidate, large.times_ms.candidate]),
+    ] {
+        let of: Vec<Interval> = of.into_iter().flatten().collect();
+        assert_eq!((mean, of.len()), (Interval::geometric_mean(&of), 2));
+    }
+    assert_eq!(verdict.reward.speedup.to_bits(), verdict.speedup.best.unwrap().low.to_bits());
+    let checks = |name: &str| {
+        let of = format!("workload {name}: ");
+        let checks = verdict.checks.iter().filter(move |check| check.name.starts_with(&of));
+        checks.map(|check| check.family).collect::<Vec<_>>()
+    };
+    // Each on the task's own inputs; every other family on one of them.
+    let (small, large) = (checks("small"), checks("large"));
+    assert_eq!(small.len() + large.len(), verdict.checks.len());
+    let own = InputFamily::Own;
+    assert!(small.contains(&own) && large.contains(&own));
+    let others = |of: &[InputFamily]| -> BTreeSet<&str> {
+        of.iter().filter(|family| **family != own).map(|family| family.name()).collect()
+    };
+    let (small, large) = (others(&small), others(&large));
+    assert!(
+        !small.is_empty() && !large.is_empty() && small.is_disjoint(&large),
+        "{small:?} {large:?}"
+    );
+    // A copy, as for one workload.
+    assert!(!verdict.is_copy());
+    let first = pool.verdict(&task, &case("x.numel()").candidate(), Stage::Verified).unwrap();
+    let again = pool.verdict(&task, &case("x.numel()").candidate(), Stage::Verified).unwrap();
+    assert!(first.verified && !first.is_copy() && again.is_copy());
+}
+
+#[test]
+fn kernel_fixed_to_seen_shapes_fails_when_held_out() {
+    let pool = SessionPool::new(shared_judge(Device::Cpu));
+    let task = task(
+        "[{'name': 'hidden', 'arguments': {'rows': 100}, 'held_out': True}, \
+          {'name': 'a', 'arguments': {'rows': 64}}, {'name': 'b', 'arguments': {'rows': 80}}]",
+    );
+    let shown = task.shown().unwrap();
+    let fixed = case("(64 if x.shape[0] == 64 else 80) * 96").candidate();
+    let seen = pool.verdict(&shown, &fixed, Stage::Verified).unwrap();
+    assert!(seen.verified, "{:?}", seen.failure);
+    let names: Vec<&str> = seen.workloads.iter().map(|each| each.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let all = pool.afresh(&task, &fixed, Stage::Verified).unwrap();
+    assert!(!all.verified);
+    let failure = all.failure.unwrap();
+    // What it leaves unwritten holds another poison in each window.
+    let wrong = [FailureClass::Mismatch, FailureClass::NonFinite];
+    assert!(wrong.contains(&failure.class), "{failure:?}");
+    assert!(failure.message.starts_with("workload hidden: "), "{}", failure.message);
+    let last = all.workloads.last().unwrap();
+    assert!(last.held_out && !last.verified && all.workloads.len() == 3);
+    // The control: a kernel for any shape passes there.
+    let honest = pool.afresh(&task, &case("x.numel()").candidate(), Stage::Verified).unwrap();
+    assert!(honest.verified, "{:?}", honest.failure);
+    assert!(honest.workloads.iter().all(|each| each.verified) && honest.workloads.len() == 3);
+}
+
+#[test]
+fn workload_that_does_not_open_is_refused_and_others_count() {
+    let pool = SessionPool::new(shared_judge(Device::Cpu));
+    let candidate = case("x.numel()").candidate();
+    let one = task("[{'rows': 13}, {'rows': 64}]");
+    pool.open(&one).unwrap();
+    let verdict = pool.afresh(&one, &candidate, Stage::Verified).unwrap();
+    assert!(verdict.verified, "{:?}", verdict.failure);
+    assert_eq!(verdict.workloads.len(), 2);
+    let refused = verdict.workloads.iter().find(|each| each.refused.is_some()).unwrap();
+    assert_eq!(refused.name, "workload 1");
+    assert!(verdict.caveats[0].contains("no thirteen rows"), "{:?}", verdict.caveats);
+    for work in [
+        pool.open(&task("[{'rows': 13}]")),
+        pool.afresh(&task("[{'rows': 13}]"), &candidate, Stage::Verified).map(drop),
+    ] {
+        assert!(matches!(work, Err(JudgeError::Reference { .. })), "{work:?}");
+    }
+    // Unreadable lists are the task's fault too.
+    let computed = pool.open(&task("[dict(rows=n) for n in (1, 2)]"));
+    assert!(matches!(computed, Err(JudgeError::Reference { .. })), "{computed:?}");
+}
