@@ -335,8 +335,7 @@ impl Running<'_> {
             match self.parts.judge.measure_afresh(candidate) {
                 Ok(verdict) => {
                     // With the run, where it outlasts the judge's cache.
-                    if let Some(file) =
-                        verdict.plan.and_then(|plan| self.parts.judge.plan_file(plan))
+                    for file in verdict.plans().filter_map(|plan| self.parts.judge.plan_file(plan))
                     {
                         self.parts.record.put_blob(&file)?;
                     }

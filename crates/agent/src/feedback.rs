@@ -91,6 +91,7 @@ fn render_times(text: &mut String, verdict: &Verdict) {
     if let (Some(best), Some(name)) = (&speedup.best, &speedup.best_baseline) {
         line(text, &format!("best baseline is {name}: speed-up {}x", interval(best)));
     }
+    render_workloads(text, verdict);
     if let (Some(floor), Some(candidate)) = (verdict.floor_ms, &times.candidate)
         && candidate.value > 0.0
     {
@@ -118,6 +119,22 @@ fn render_times(text: &mut String, verdict: &Verdict) {
             reward.paper, reward.speedup, reward.bounded
         ),
     );
+}
+
+fn render_workloads(text: &mut String, verdict: &Verdict) {
+    if verdict.workloads.is_empty() {
+        return;
+    }
+    line(text, "times and speed-ups above are geometric means over the workloads:");
+    for workload in verdict.workloads.iter().filter(|workload| workload.refused.is_none()) {
+        let speedup = &workload.speedup;
+        let time = workload.times_ms.candidate.as_ref().map(interval).unwrap_or_default();
+        let best = speedup.best.as_ref().zip(speedup.best_baseline.as_ref());
+        let best = best.map(|(best, name)| format!("  {}x over {name}", interval(best)));
+        let held_out = if workload.held_out { " (held out)" } else { "" };
+        let (name, best) = (&workload.name, best.unwrap_or_default());
+        line(text, &format!("  {name}{held_out}: {time} ms{best}"));
+    }
 }
 
 fn render_failure(text: &mut String, failure: &Failure) {

@@ -76,6 +76,7 @@ impl Judge for ScriptedJudge {
             times_ms: Times { candidate: faster.map(|f| figure(1.0 / f)), ..Times::default() },
             reward: Reward::of(verified, &speedup),
             speedup,
+            workloads: Vec::new(),
             floor_ms: None,
             unavoidable_bytes: 0,
             libraries: Libraries::default(),

@@ -210,6 +210,7 @@ Examples:
   warpwright optimize examples/ --out runs/examples --max-minutes 10
   warpwright optimize model.py --backward
   warpwright optimize model.py --attempts 4 --jobs 4 --device cuda:0
+  warpwright optimize examples/workloads/rms_norm.py --held-out-shapes 1
   warpwright optimize --resume runs/examples")]
 pub(crate) struct Optimize {
     /// Precision and comparison rules.
@@ -313,6 +314,13 @@ pub(crate) struct Episodes {
     /// Tasks: .py, .jsonl or .parquet files, or folders of .py files.
     #[arg(value_name = "TASK", conflicts_with = "resume")]
     pub(crate) tasks: Vec<PathBuf>,
+    /// Hold out N workloads of each task from the agent; the final candidate is judged on them too.
+    ///
+    /// The workloads are those of `get_workloads` in the task. The seed of the run draws the N. The agent's
+    /// `model.py` does not have them, and no verdict during the episode is about them. Each task needs more
+    /// than N workloads.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "resume")]
+    pub(crate) held_out_shapes: usize,
     /// Policy that writes the kernels. May be repeated; each policy works on every task.
     ///
     /// `teacher`: the built-in policy.

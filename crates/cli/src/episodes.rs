@@ -61,6 +61,19 @@ pub(crate) fn settings(
     })
 }
 
+/// Holds out as many workloads of each task as the command line says.
+pub(crate) fn hold_out(tasks: Vec<Task>, args: &Episodes, seed: u64) -> Result<Vec<Task>, Failure> {
+    let hold_out = |task: Task| {
+        // What is no task is told by the run.
+        if task.facts().is_err() {
+            return Ok(task);
+        }
+        let held_out = task.hold_out(args.held_out_shapes, seed);
+        held_out.map_err(|error| Failure::usage(error.to_string(), error.hint().to_owned()))
+    };
+    tasks.into_iter().map(hold_out).collect()
+}
+
 /// Starts a run in a new folder and works on it to its end.
 pub(crate) fn begin(
     settings: Settings,

@@ -42,3 +42,4 @@ pub mod table;
 pub mod text;
 pub mod training;
 pub mod trajectory;
+mod workloads;

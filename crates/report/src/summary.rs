@@ -8,7 +8,9 @@ use warpwright_record::fit::Fit;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::interval::Interval;
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{Dtype, FailureClass, Profile, Reward, Speedup, Stage, Verdict};
+use warpwright_record::verdict::{
+    Dtype, FailureClass, Profile, Reward, Speedup, Stage, Verdict, WorkloadVerdict,
+};
 
 use crate::text::one_line;
 
@@ -37,6 +39,8 @@ pub struct Summary {
     pub time_ms: Option<Interval>,
     /// Speed-up over each baseline.
     pub speedup: Speedup,
+    /// The same for each workload; empty for a task with one set of inputs.
+    pub workloads: Vec<WorkloadVerdict>,
     /// Rewards of the verdict that counts.
     pub reward: Option<Reward>,
     /// Turns taken.
@@ -155,6 +159,7 @@ impl Summary {
             finished: end.is_some_and(|end| end.outcome != Outcome::Interrupted) && !broken,
             time_ms: verdict.and_then(|v| v.times_ms.candidate),
             speedup: verdict.map(|v| v.speedup.clone()).unwrap_or_default(),
+            workloads: verdict.map(|v| v.workloads.clone()).unwrap_or_default(),
             reward: verdict.map(|v| v.reward),
             turns: end.map_or(episode.turns.len() as u32, |end| end.turns),
             reason: (standing != Standing::Verified).then(|| why_not(episode, verdict)),

@@ -8,6 +8,7 @@ use warpwright_record::verdict::BASELINES;
 use crate::figures;
 use crate::summary::{Standing, Summary, baseline_name};
 use crate::text::one_line;
+use crate::workloads;
 
 /// Lines above, below and under the header; none between rows, which are one line each.
 const STYLE: TableStyle = TableStyle::new()
@@ -57,6 +58,11 @@ pub fn table(summaries: &[Summary], width: Option<u16>) -> String {
     );
     if summaries.iter().any(|row| row.device == "cpu") {
         text += "\nTimes marked cpu were measured on the host and say nothing about a GPU.";
+    }
+    for row in summaries {
+        if let Some(line) = workloads::line(&row.workloads) {
+            let _ = write!(text, "\n{}: {line}", one_line(&row.task, 60));
+        }
     }
     for row in summaries {
         if let Some(reason) = &row.reason {

@@ -57,7 +57,7 @@ impl<'a> DeviceContext<'a> {
     pub fn workspace(&self, path: &Path, task: &Task) -> Result<Workspace, RolloutError> {
         let contents = Contents {
             skill: self.skill_for(task),
-            reference: task.source.clone(),
+            reference: task.shown_source(),
             binding: warpwright_build::template::BINDING_CPP.to_owned(),
             binding_registry: warpwright_build::template::BINDING_REGISTRY_H.to_owned(),
         };

@@ -58,16 +58,18 @@ impl EpisodeBuilder<'_> {
         let skill = self.keeps_skill.then(|| record.put_blob(text.as_bytes()));
         let briefing = Briefing {
             task: task.name.clone(),
-            reference: task.source.clone(),
+            reference: task.shown_source(),
             skill: text,
             device: device.facts.clone(),
             profile: self.profile,
             seed: self.seed,
             turns: self.budget.turns,
         };
+        let shown = task.holds_out().then(|| record.put_blob(briefing.reference.as_bytes()));
         let setup = EpisodeSetup {
             task: task.name.clone(),
             source: record.put_blob(task.source.as_bytes())?,
+            shown: shown.transpose()?,
             skill: skill.transpose()?,
             policy: self.policy,
             device: device.facts.device.clone(),

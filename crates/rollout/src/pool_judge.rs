@@ -82,8 +82,10 @@ impl<'a> PooledDevice<'a> {
 
 impl DeviceJudge for PooledDevice<'_> {
     fn task<'t>(&'t self, task: &'t Task, stop: &'t AtomicBool) -> Box<dyn TaskJudge + 't> {
-        let refusal = OnceLock::new();
-        Box::new(PoolJudge { pool: self.pool, task, facts: &self.facts, stop, refusal })
+        // One whose workloads cannot be read is refused before it is shown.
+        let shown = task.shown().unwrap_or_else(|_| task.clone());
+        let (pool, facts, refusal) = (self.pool, &self.facts, OnceLock::new());
+        Box::new(PoolJudge { pool, task, shown, facts, stop, refusal })
     }
 
     fn finished(&self, task: &Task) {
@@ -111,6 +113,8 @@ impl DeviceJudge for PooledDevice<'_> {
 struct PoolJudge<'p, 'j> {
     pool: &'p SessionPool<'j>,
     task: &'p Task,
+    /// The task as an agent sees it: only final candidates are judged on workloads that are held out.
+    shown: Task,
     facts: &'p DeviceFacts,
     stop: &'p AtomicBool,
     /// Set if judging showed that the task cannot be judged.
@@ -208,7 +212,7 @@ fn pause(seconds: u64, stop: &AtomicBool) {
 
 impl Judge for PoolJudge<'_, '_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
-        self.patiently(|| self.pool.verdict(self.task, candidate, stage))
+        self.patiently(|| self.pool.verdict(&self.shown, candidate, stage))
             .map_err(|error| self.unavailable(&error))
     }
 
@@ -222,7 +226,7 @@ impl Judge for PoolJudge<'_, '_> {
         candidate: &Candidate,
         inspection: &Inspection,
     ) -> Result<Findings, JudgeUnavailable> {
-        self.patiently(|| self.pool.inspect(self.task, candidate, inspection))
+        self.patiently(|| self.pool.inspect(&self.shown, candidate, inspection))
             .map_err(|error| self.unavailable(&error))
     }
 

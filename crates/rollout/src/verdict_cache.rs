@@ -170,6 +170,8 @@ pub struct CachingJudge<'a> {
     seed: u64,
     /// The task and the judging rules, as the key's first part.
     about: String,
+    /// Whether only the final candidate is judged on all workloads.
+    holds_out: bool,
 }
 
 impl<'a> CachingJudge<'a> {
@@ -191,12 +193,18 @@ impl<'a> CachingJudge<'a> {
             about += "/";
             about += &facts.libraries.to_string();
         }
-        Self { judge, verdicts, seed, about }
+        Self { judge, verdicts, seed, about, holds_out: task.holds_out() }
     }
 }
 
 impl Judge for CachingJudge<'_> {
     fn judge(&self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeUnavailable> {
+        if stage == Stage::Measured && self.holds_out {
+            let key = format!("{}/shown/{}", self.about, candidate.hash());
+            let is_void = |verdict: &Verdict| self.judge.is_void(verdict);
+            let judge = || self.judge.judge(candidate, stage);
+            return self.verdicts.take(&key, self.seed, is_void, judge);
+        }
         if stage == Stage::Measured {
             return self.measure_afresh(candidate);
         }

@@ -201,7 +201,7 @@ async fn rows(State(app): State<Arc<App>>, _client: Client) -> Response {
             "responses_create_params": {
                 "input": [
                     { "role": "system", "content": app.settings.skill },
-                    { "role": "user", "content": first_user_message(&task.name, &task.source) },
+                    { "role": "user", "content": first_user_message(&task.name, &task.shown_source()) },
                 ],
                 "tools": tools,
                 "parallel_tool_calls": false,

@@ -256,8 +256,9 @@ fn stored(answer: &Result<JudgeResponse, Problem>) -> (Stored, bool) {
         }
     };
     let verdict = answer.as_ref().ok().and_then(|answer| answer.verdict.as_ref());
-    let replayer = verdict.and_then(|verdict| verdict.replayer.clone());
-    (Stored { status, content_type, body: Bytes::from(body.unwrap_or_default()), replayer }, keep)
+    let turns = verdict.iter().flat_map(|verdict| verdict.replayer_turns().cloned());
+    let (body, replayers) = (Bytes::from(body.unwrap_or_default()), turns.collect());
+    (Stored { status, content_type, body, replayers }, keep)
 }
 
 /// `POST /judge`.
@@ -283,7 +284,7 @@ pub(crate) async fn judge(
     };
     let (app_of, client_of) = (Arc::clone(&app), client.clone());
     let question = async move { stored(&ask(&app_of, &client_of, asked, |_| {}).await) };
-    let holds = |kept: &Stored| !kept.replayer.as_ref().is_some_and(|turn| app.voids.covers(turn));
+    let holds = |kept: &Stored| !kept.replayers.iter().any(|turn| app.voids.covers(turn));
     let (answer, again) = app.replays.once((client, key), &body, holds, question).await?;
     if again {
         app.metrics.replayed();

@@ -239,7 +239,7 @@ impl Connection {
             )
         })?;
         let task = named(&self.app, &name, reset.reference)?;
-        let prompt = first_user_message(&task.name, &task.source);
+        let prompt = first_user_message(&task.name, &task.shown_source());
         let seed = reset.seed.unwrap_or_else(rand::random);
         self.session = Some(self.app.sessions.open(&self.client, task, seed).await?);
         let prompt = format!("{}\n\n{prompt}", self.app.settings.skill);

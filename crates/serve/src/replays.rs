@@ -25,8 +25,8 @@ pub(crate) struct Stored {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
-    /// The replayer that gave its verdict, if one did.
-    pub(crate) replayer: Option<ReplayerTurn>,
+    /// The turns in replayers that its verdict is made of.
+    pub(crate) replayers: Vec<ReplayerTurn>,
 }
 
 /// Client and key.
@@ -168,7 +168,12 @@ mod tests {
 
     fn stored(text: &str) -> Stored {
         let body = Bytes::from(text.to_owned());
-        Stored { status: StatusCode::OK, content_type: "application/json", body, replayer: None }
+        Stored {
+            status: StatusCode::OK,
+            content_type: "application/json",
+            body,
+            replayers: Vec::new(),
+        }
     }
 
     #[tokio::test]

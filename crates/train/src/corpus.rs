@@ -64,7 +64,7 @@ pub(crate) fn shown(
         if turns.is_empty() {
             continue;
         }
-        let reference = reader.blob(episode.setup.source)?;
+        let reference = reader.blob(episode.setup.reference())?;
         all.push(Shown {
             briefing: Briefing {
                 task: episode.setup.task,

@@ -78,6 +78,7 @@ impl Scene {
             setup: EpisodeSetup {
                 task: "scripted".to_owned(),
                 source: reference,
+                shown: None,
                 skill: None,
                 policy: policy.name(),
                 device: "cpu".to_owned(),

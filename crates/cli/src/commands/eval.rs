@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Eval, printer: Printer) -> Result<u8, Failure> {
     if args.backward {
         tasks = tasks.into_iter().map(Task::with_backward).collect();
     }
+    let tasks = episodes::hold_out(tasks, &args.episodes, args.common.seed)?;
     let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| named_folder(&name));
     let profile = args.profile.into();

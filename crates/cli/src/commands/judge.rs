@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpwright_agent::feedback;
-use warpwright_judge::JudgeError;
+use warpwright_judge::{JudgeError, Objection, SessionPool};
 use warpwright_record::candidate::{Candidate, CandidateError};
 use warpwright_record::event::{Budget, EpisodeId, EpisodeSetup, Event, Outcome, RunOutcome};
 use warpwright_record::run::RunInfo;
@@ -61,24 +61,34 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
         printer.say(&format!("warning: {}; `--fit` scales it down: {scaled}", chain(&error)));
     };
     // With the run, where it outlasts the cache. Without it the verdict counts all the same.
-    let plan = verdict.plan.and_then(|plan| host.judge.plan_file(plan).ok().flatten());
-    if let (Some(record), Some(plan)) = (&record, plan) {
-        record.put_blob(&plan)?;
+    let plans = verdict.plans().filter_map(|plan| host.judge.plan_file(plan).ok().flatten());
+    if let Some(record) = &record {
+        plans.map(|plan| record.put_blob(&plan)).collect::<Result<Vec<_>, _>>()?;
     }
     told(args, record, (&task, &candidate, stage), &verdict, printer)
 }
 
-/// Judges on this machine.
+/// Judges here, on every workload of the task.
 fn judged(
     host: &JudgeHost,
     (task, candidate, stage): (&Task, &Candidate, Stage),
     printer: Printer,
 ) -> Result<Verdict, JudgeError> {
-    let mut session = host.judge.task(task)?;
-    if let Some(text) = nothing_to_earn(&task.name, session.degenerate()) {
-        printer.say(&format!("warning: {text}"));
+    let warn = |reasons: &[Objection]| {
+        if let Some(text) = nothing_to_earn(&task.name, reasons) {
+            printer.say(&format!("warning: {text}"));
+        }
+    };
+    // Refused already if they cannot be read.
+    if task.workloads().is_ok_and(|workloads| workloads.is_empty()) {
+        let mut session = host.judge.task(task)?;
+        warn(session.degenerate());
+        return session.judge(candidate, stage);
     }
-    session.judge(candidate, stage)
+    let pool = SessionPool::new(&host.judge);
+    let verdict = pool.afresh(task, candidate, stage)?;
+    warn(&pool.degenerate(task));
+    Ok(verdict)
 }
 
 /// Judges on a server instead of this machine.
@@ -155,6 +165,7 @@ fn keep(
     let setup = EpisodeSetup {
         task: task.name.clone(),
         source: record.put_blob(task.source.as_bytes())?,
+        shown: None,
         skill: None,
         policy: "judge".to_owned(),
         device: verdict.device.clone(),

@@ -31,6 +31,7 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
     if args.backward {
         tasks = tasks.into_iter().map(Task::with_backward).collect();
     }
+    let tasks = episodes::hold_out(tasks, &args.episodes, args.common.seed)?;
     let names = policies::check(&args.episodes.policy, &args.episodes.remote.options(), &tasks)?;
     let dir = args.episodes.out.clone().unwrap_or_else(|| default_folder(&tasks));
     let profile = args.profile.into();

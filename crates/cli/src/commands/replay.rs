@@ -153,6 +153,9 @@ fn of_file(path: &Path) -> Result<Verdict, Failure> {
 fn plan_of(verdict: &Verdict) -> Result<BlobHash, Failure> {
     verdict.plan.ok_or_else(|| {
         let why = match verdict.tier {
+            _ if !verdict.workloads.is_empty() => {
+                "its task has several workloads, and it is replayed only where it has one"
+            }
             Tier::Host => "the candidate was judged in the host tier: there is no plan",
             Tier::Device => "the verdict names no launch plan: it could not be recorded or stored",
         };

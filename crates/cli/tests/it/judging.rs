@@ -253,6 +253,7 @@ pub(crate) fn recorded(program: &Program, task: &str, kernel: &str) {
     let setup = EpisodeSetup {
         task: task.to_owned(),
         source: record.put_blob(TASK.as_bytes()).unwrap(),
+        shown: None,
         skill: None,
         policy: "test".to_owned(),
         device: "cpu".to_owned(),

@@ -33,3 +33,4 @@ mod serving;
 mod suite;
 mod synthesis;
 mod training;
+mod workloads;

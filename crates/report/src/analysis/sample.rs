@@ -46,6 +46,7 @@ pub(super) fn row(policy: &str, task: &str, speedup: Option<f64>) -> Row {
         turns: 3,
         seconds: 10.0,
         judge_seconds: 2.0,
+        workloads: Vec::new(),
         usage: Usage::default(),
         memory: None,
         fingerprint: Some(Fingerprint {

@@ -10,7 +10,9 @@ use warpwright_record::fit::{Fit, MemoryUse};
 use warpwright_record::history::{Episode, History, Refusal, best};
 use warpwright_record::interval::Interval;
 use warpwright_record::message::Usage;
-use warpwright_record::verdict::{Dtype, IntegrityFinding, Profile, Speedup, Stage, Verdict};
+use warpwright_record::verdict::{
+    Dtype, IntegrityFinding, Profile, Speedup, Stage, Verdict, WorkloadVerdict,
+};
 
 use crate::summary::Standing;
 
@@ -159,6 +161,9 @@ pub struct Row {
     /// Most memory that judging the final candidate held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryUse>,
+    /// The final candidate on each workload; empty for a task with one set of inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadVerdict>,
     /// What the final verdict was measured under.
     pub fingerprint: Option<Fingerprint>,
 }
@@ -285,6 +290,7 @@ fn absent(
         judge_seconds: 0.0,
         usage: Usage::default(),
         memory: None,
+        workloads: Vec::new(),
         fingerprint: None,
     }
 }
@@ -353,6 +359,7 @@ fn row(id: EpisodeId, episode: &Episode) -> Row {
         judge_seconds: all().map(judging).sum(),
         usage,
         memory: last.and_then(|verdict| verdict.memory),
+        workloads: last.map(|verdict| verdict.workloads.clone()).unwrap_or_default(),
         fingerprint: last.map(|verdict| verdict.fingerprint.clone()),
     }
 }

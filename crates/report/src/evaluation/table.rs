@@ -12,6 +12,7 @@ use super::{Evaluation, SCALED_DOWN, Scored};
 use crate::figures;
 use crate::table::{right, style, trimmed};
 use crate::text::one_line;
+use crate::workloads;
 
 /// Tables of one run: figures by policy, what does not count, and the paper's table where the tasks
 /// are KernelBench's. For a terminal `width` columns wide (`None`: as wide as it needs).
@@ -27,6 +28,7 @@ pub fn tables(evaluation: &Evaluation, width: Option<u16>) -> String {
     if !scaled.is_empty() {
         let _ = writeln!(text, "{scaled}");
     }
+    text += &by_workload(&evaluation.rows);
     let left_out = left_out(&evaluation.rows);
     if !left_out.is_empty() {
         let _ = writeln!(text, "{left_out}");
@@ -179,6 +181,25 @@ fn cost(scores: &Scores) -> String {
 const SHOWN: usize = 12;
 
 /// Rows that do not count, by reason.
+fn by_workload(rows: &[Row]) -> String {
+    let lines = rows.iter().filter_map(|row| Some((row, workloads::line(&row.workloads)?)));
+    let lines: Vec<(&Row, String)> = lines.collect();
+    let mut text = String::new();
+    if lines.is_empty() {
+        return text;
+    }
+    text.push_str("Speed-up over the best baseline by workload; tables have geometric means:\n");
+    for (row, line) in lines.iter().take(SHOWN) {
+        let (task, policy) = (one_line(&row.task, 60), one_line(&row.policy, 40));
+        let _ = writeln!(text, "  {task} ({policy}): {line}");
+    }
+    if lines.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more: `--export rows.jsonl` has all", lines.len() - SHOWN);
+    }
+    text.push('\n');
+    text
+}
+
 fn left_out(rows: &[Row]) -> String {
     let mut text = String::new();
     let states = [

@@ -7,7 +7,7 @@ use serde::Serialize;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::verdict::{
     Check, Diagnostic, Failure, IntegrityFinding, IsolationLevel, KernelResources, Severity, Stage,
-    Verdict,
+    Verdict, WorkloadVerdict,
 };
 
 use super::model::{Chip, ratio, standing_chip};
@@ -37,10 +37,22 @@ pub(super) struct VerdictView {
     enforced: Vec<String>,
     missing: Vec<String>,
     caveats: Vec<String>,
+    /// Name, time, speed-up over the best baseline and its interval, and which that was.
+    workloads: Vec<WorkloadView>,
     /// The machine while it was timed, in one line.
     conditions: Option<String>,
     phases: Vec<PhaseView>,
     fingerprint: Vec<[String; 2]>,
+}
+
+#[derive(Serialize)]
+struct WorkloadView {
+    name: String,
+    held_out: bool,
+    result: Chip,
+    time: String,
+    best: Option<[String; 2]>,
+    best_over: String,
 }
 
 #[derive(Serialize)]
@@ -152,9 +164,27 @@ pub(super) fn view(verdict: &Verdict) -> VerdictView {
         enforced: verdict.isolation.enforced.clone(),
         missing: verdict.isolation.missing.clone(),
         caveats: caveats(verdict),
+        workloads: verdict.workloads.iter().map(workload).collect(),
         conditions: verdict.conditions.as_ref().map(ToString::to_string).filter(|c| !c.is_empty()),
         phases: phases(verdict),
         fingerprint: fingerprint(&verdict.fingerprint),
+    }
+}
+
+fn workload(workload: &WorkloadVerdict) -> WorkloadView {
+    let (label, class) = match (&workload.refused, workload.verified) {
+        (Some(_), _) => ("refused", "warn"),
+        (None, true) => ("verified", "good"),
+        (None, false) => ("failed", "bad"),
+    };
+    let (time, over) = (workload.times_ms.candidate, workload.speedup.best_baseline.as_deref());
+    WorkloadView {
+        name: workload.name.clone(),
+        held_out: workload.held_out,
+        result: Chip { label: label.to_owned(), class },
+        time: time.map_or_else(String::new, |time| figures::time(time.value)),
+        best: workload.speedup.best.as_ref().map(ratio),
+        best_over: over.map(baseline_name).unwrap_or_default(),
     }
 }
 

@@ -59,7 +59,7 @@ impl<'a> Conversation<'a> {
         let text =
             |blob| Ok::<_, ReadError>(String::from_utf8_lossy(&reader.blob(blob)?).into_owned());
         let system = episode.setup.skill.map(text).transpose()?;
-        let reference = text(episode.setup.source)?;
+        let reference = text(episode.setup.reference())?;
         let first = dialogue::first_user_message(&episode.setup.task, &reference);
         let opening: Vec<Entry<'a>> =
             system.map(Entry::System).into_iter().chain([Entry::User(first)]).collect();

@@ -62,7 +62,7 @@ pub fn show(
     if let Some(skill) = setup.skill {
         page.part("system", "2", &String::from_utf8_lossy(&reader.blob(skill)?));
     }
-    let reference = reader.blob(setup.source)?;
+    let reference = reader.blob(setup.reference())?;
     let first = dialogue::first_user_message(&setup.task, &String::from_utf8_lossy(&reference));
     page.part("user", "2", &first);
     for turn in &episode.turns {

@@ -259,7 +259,7 @@ impl<'a> Work<'a> {
         }
         let setup = self.setup(episode, task, name)?;
         self.append(&Event::EpisodeStarted { episode: id, setup })?;
-        let shared = self.source.shares_verdicts();
+        let shared = self.source.shares_verdicts() && !task.holds_out();
         let verdict = if shared {
             judge.judge(candidate, Stage::Measured)
         } else {
@@ -291,7 +291,7 @@ impl<'a> Work<'a> {
         candidate: &Candidate,
         verdict: Verdict,
     ) -> Result<(), RolloutError> {
-        if let Some(plan) = verdict.plan.and_then(|plan| judge.plan_file(plan)) {
+        for plan in verdict.plans().filter_map(|plan| judge.plan_file(plan)) {
             self.record.put_blob(&plan)?;
         }
         let stored = self.record.put_candidate(candidate)?;

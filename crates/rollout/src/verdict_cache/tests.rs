@@ -33,6 +33,7 @@ fn verdict(number: u64) -> Verdict {
         checks: vec![],
         times_ms: Times::default(),
         speedup: Speedup::default(),
+        workloads: Vec::new(),
         reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
         floor_ms: None,
         unavoidable_bytes: number,

@@ -63,7 +63,7 @@ impl Session {
             id,
             client,
             task: task.name.clone(),
-            reference: task.source.clone(),
+            reference: task.shown_source(),
             stop,
             says: Mutex::new(Some(says)),
             events: tokio::sync::Mutex::new(events),

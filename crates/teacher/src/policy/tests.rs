@@ -54,6 +54,7 @@ pub(crate) fn verdict(stage: Reached, milliseconds: Option<f64>) -> Verdict {
         checks: vec![],
         times_ms: Times { candidate: milliseconds.map(around), ..Times::default() },
         speedup: Speedup::default(),
+        workloads: Vec::new(),
         reward: Reward { paper: 1.0, speedup: 1.0, bounded: 1.0 },
         floor_ms: Some(1.0),
         unavoidable_bytes: 0,

@@ -77,6 +77,7 @@ fn episode(
         setup: EpisodeSetup {
             task: "gelu".to_owned(),
             source,
+            shown: None,
             skill: None,
             policy: policy.name(),
             device: "cpu".to_owned(),

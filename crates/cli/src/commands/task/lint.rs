@@ -36,6 +36,9 @@ struct Row {
     /// Why the task cannot be judged.
     refused: Option<String>,
     objections: Vec<Told>,
+    /// Number of workloads; the figures are those of `get_inputs()` without arguments.
+    #[serde(skip_serializing_if = "is_zero")]
+    workloads: usize,
     eager_ms: Option<f64>,
     best_ms: Option<f64>,
     head_room: Option<f64>,
@@ -67,6 +70,7 @@ impl Row {
             sound,
             refused,
             objections: found.iter().flat_map(|f| f.objections.iter().map(Told::of)).collect(),
+            workloads: task.workloads().map_or(0, |workloads| workloads.len()),
             eager_ms: found.map(|found| found.eager_ms),
             best_ms: found.filter(|_| sound).map(Examination::best_ms),
             head_room: found.and_then(Examination::head_room),
@@ -93,8 +97,16 @@ impl Row {
                 said.join("; ")
             }
         };
-        format!("{}: {said}", self.task)
+        match self.workloads {
+            0 => format!("{}: {said}", self.task),
+            count => format!("{} ({count} workloads, default inputs): {said}", self.task),
+        }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 pub(super) fn run(args: &Lint, printer: Printer) -> Result<u8, Failure> {

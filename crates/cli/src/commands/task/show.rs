@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use warpwright_rollout::{folders, shipped};
 use warpwright_synth::{DataSet, Measured, Provenance, Row, Split, TensorForm};
+use warpwright_task::Task;
 
 use crate::args::task::Show;
 use crate::contract::VERSION;
@@ -25,6 +26,9 @@ struct Told<'a> {
     task: &'a str,
     level: Option<u8>,
     operators: &'a [String],
+    /// Names of the workloads; absent for a task with one set of inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workloads: Vec<String>,
     data_source: &'a str,
     /// The split; `None` for a task without provenance.
     split: Option<Split>,
@@ -41,6 +45,7 @@ impl<'a> Told<'a> {
             task: &row.name,
             level: row.level,
             operators: &row.ops,
+            workloads: workloads(row),
             data_source: &row.data_source,
             split: row.provenance.is_some().then(|| set.split_of(row)),
             measured: row.measured.as_ref(),
@@ -68,6 +73,9 @@ impl<'a> Told<'a> {
                 ms(best)
             );
         }
+        if !self.workloads.is_empty() {
+            let _ = write!(line, "  {} workloads", self.workloads.len());
+        }
         if !self.operators.is_empty() {
             let _ = write!(line, "  {}", self.operators.join(", "));
         }
@@ -81,6 +89,9 @@ impl<'a> Told<'a> {
         lines.extend(self.level.map(|level| format!("level {level}")));
         if !self.operators.is_empty() {
             lines.push(format!("operators: {}", self.operators.join(", ")));
+        }
+        if !self.workloads.is_empty() {
+            lines.push(format!("workloads: {}", self.workloads.join(", ")));
         }
         lines.extend(self.split.map(|split| format!("split: {}", split.name())));
         if let Some(measured) = self.measured {
@@ -102,6 +113,13 @@ impl<'a> Told<'a> {
         }
         format!("# {}\n\n{}\n", lines.join("\n# "), code.trim_end())
     }
+}
+
+/// Names of the workloads of a row; none where they cannot be read.
+fn workloads(row: &Row) -> Vec<String> {
+    let task = Task::from_source(&row.name, row.code.as_str());
+    let workloads = task.workloads().unwrap_or_default();
+    workloads.into_iter().map(|workload| workload.name).collect()
 }
 
 /// Formats milliseconds with three significant digits.
