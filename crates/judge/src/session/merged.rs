@@ -44,6 +44,8 @@ pub(super) fn merge(
         finding.message = of(name, &finding.message);
     }
     verdict.checks = checks(&parts);
+    let memory = parts.iter().filter_map(|part| part.verdict.memory);
+    verdict.memory = memory.max_by_key(|memory| memory.peak_bytes);
     verdict.caveats = caveats(&parts, &refused);
     let seconds = parts.iter().map(|part| part.verdict.seconds);
     verdict.seconds = seconds.fold(PhaseSeconds::default(), PhaseSeconds::and);

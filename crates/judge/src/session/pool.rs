@@ -194,6 +194,9 @@ impl<'j> SessionPool<'j> {
 
     /// As [`Self::open`], but opens sessions that need much of a GPU's memory too.
     pub fn open_whole(&self, task: &Task) -> Result<(), JudgeError> {
+        if let Some(workloads) = workloads_of(task)? {
+            return self.first_of(&workloads, Begun::begin).map(drop);
+        }
         self.with(task, false, Begun::begin, |_| Ok(()))
     }
 
