@@ -123,6 +123,12 @@ fn an_honest_kernel_is_verified_measured_and_rewarded() {
     assert!(verdict.speedup.compile.is_some() && verdict.speedup.reduce_overhead.is_none());
     assert!(verdict.reward.paper >= 1.0);
     assert!(verdict.floor_ms.unwrap() > 0.0);
+    let memory = verdict.memory.unwrap();
+    // Processes with torch; windows of many calls of 0.5 MiB of inputs and as much of results.
+    let processes = [memory.oracle_bytes, memory.baseline_bytes.unwrap()];
+    assert!(processes.iter().all(|bytes| *bytes > 64 << 20), "{memory:?}");
+    assert!(memory.candidate_bytes > 1 << 20, "{memory:?}");
+    assert_eq!(memory.peak_bytes, memory.candidate_bytes + processes.iter().sum::<u64>());
 }
 
 /// Each differs from the honest candidate in one respect and fails for that reason.
