@@ -55,6 +55,9 @@ pub fn read_one(path: &Path, notice: &dyn Fn(&str)) -> Result<Task, RolloutError
 }
 
 fn check(task: &Task, notice: &dyn Fn(&str)) -> Result<(), RolloutError> {
+    for left_out in task.notes() {
+        notice(&format!("warning: {}: left out: {left_out}", task.name));
+    }
     match task.facts() {
         Ok(facts) => {
             for warning in facts.warnings(task.mode) {

@@ -2,7 +2,8 @@
 //!
 //! A [`Task`] is one PyTorch reference in KernelBench form: Python source with a class `Model`, a
 //! function `get_inputs` and, where `Model` needs arguments, `get_init_inputs`. A [`Suite`] is a
-//! named, ordered set of them: a file, a folder, a KernelBench checkout, JSONL or Parquet.
+//! named, ordered set of them: a file, a folder, a KernelBench checkout, JSONL, Parquet, or definitions of
+//! SOL-ExecBench and FlashInfer-Bench.
 //!
 //! [`facts()`] parses a source. It reports errors ([`TaskError`]: line, column, excerpt), imported packages, uses
 //! of a GPU and uses of random numbers. Facts that need execution (shapes, whether `forward` raises) are found by
@@ -38,6 +39,7 @@
 //! This crate knows no device, starts no process and imports no torch.
 
 mod backward;
+mod definition;
 mod dtype;
 mod facts;
 mod fit;

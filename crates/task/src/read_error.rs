@@ -66,6 +66,16 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A definition of SOL-ExecBench or FlashInfer-Bench, or its workloads.
+    #[error("failed to read a definition from {path}: {reason}")]
+    Definition {
+        /// The definition, or the file of its workloads.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+        /// What to do.
+        cure: &'static str,
+    },
     /// A table without the column that holds the sources.
     #[error("failed to read a suite from {path}: it has no column `code`; its columns are {found}")]
     NoCode {
@@ -123,11 +133,12 @@ impl ReadError {
             }
             Self::NotUtf8 { .. } => "save the file as UTF-8".to_owned(),
             Self::Empty { .. } => {
-                "a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored".to_owned()
+                "a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), a table with a `code` column, or a folder with a definition.json in each folder; files whose names begin with `_` or `.` are ignored".to_owned()
             }
             Self::Manifest { .. } => {
                 r#"suite.json looks like {"version": 1, "name": "mine", "mode": "eval"}; mode is eval or train"#.to_owned()
             }
+            Self::Definition { cure, .. } => (*cure).to_owned(),
             Self::NoCode { .. } => "rename the column that holds the Python sources to `code`".to_owned(),
             Self::Row { .. } => {
                 r#"a row looks like {"code": "import torch ...", "name": "relu", "ops": ["torch.relu"]}; only `code` is required"#.to_owned()

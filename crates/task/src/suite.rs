@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use serde::Deserialize;
 
+use crate::definition;
 use crate::mode::Mode;
 use crate::natural::natural_cmp;
 use crate::read_error::ReadError;
@@ -43,6 +44,10 @@ impl Suite {
     ///   `data_source`, `split` and `mode` are kept where they are;
     /// * a KernelBench checkout, or its `KernelBench` folder: every `.py` of `level1`, `level2`, ...
     ///   with the level kept and the level's folder in the name;
+    /// * a `.json` that is a definition of SOL-ExecBench or FlashInfer-Bench, or a folder of such: with
+    ///   `definition.json`, with `definitions/TYPE/NAME.json`, or without Python files and with folders
+    ///   that have a `definition.json`. A definition that cannot be judged becomes a task whose facts
+    ///   are the error;
     /// * any other folder: its `.py` files, not those of folders in it. One level folder of a
     ///   checkout keeps its level.
     ///
@@ -71,6 +76,9 @@ impl Suite {
 
 fn read_folder(path: &Path) -> Result<Suite, ReadError> {
     let manifest = read_manifest(path)?;
+    if path.join("definition.json").is_file() || path.join("definitions").is_dir() {
+        return definitions(path, manifest);
+    }
     let mut levels = level_folders(path)?;
     if levels.is_empty() {
         levels = level_folders(&path.join("KernelBench")).unwrap_or_default();
@@ -87,6 +95,18 @@ fn read_folder(path: &Path) -> Result<Suite, ReadError> {
             }
         }
     }
+    if tasks.is_empty() {
+        return definitions(path, manifest);
+    }
+    for task in &mut tasks {
+        task.mode = manifest.mode;
+    }
+    Ok(Suite { name: manifest.name.map_or_else(|| stem(path), |name| safe_name(&name)), tasks })
+}
+
+/// A folder of definitions of other formats; without tasks where there is none.
+fn definitions(path: &Path, manifest: Manifest) -> Result<Suite, ReadError> {
+    let mut tasks = definition::folder::read(path)?.unwrap_or_default();
     for task in &mut tasks {
         task.mode = manifest.mode;
     }

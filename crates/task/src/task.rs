@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::backward;
+use crate::definition;
 use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
 use crate::facts::{Facts, facts, workloads_of};
@@ -70,9 +71,13 @@ impl Task {
     }
 
     /// From one Python file; the name is the file's without `.py`. The source is not checked: see
-    /// [`Task::facts`].
+    /// [`Task::facts`]. Or from a `.json` that is a definition of SOL-ExecBench or FlashInfer-Bench, or a
+    /// folder with its `definition.json`.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let meta = fs::metadata(path).map_err(|error| ReadError::io(path, error))?;
+        if let Some(definition) = definition::named_by(path) {
+            return definition::folder::one(&definition);
+        }
         if meta.is_dir() {
             return Err(ReadError::Folder { path: path.to_owned() });
         }
@@ -232,6 +237,11 @@ impl Task {
         let source = backward::appended(&self.source);
         let hash = blake3::hash(source.as_bytes()).to_hex().to_string();
         Self { source, hash, ..self }
+    }
+
+    /// What was left out when the task was read from a definition, for people: workloads, with the reason.
+    pub fn notes(&self) -> Vec<&str> {
+        definition::notes(&self.source).collect()
     }
 
     /// What can be known without running it; the error names `origin`.

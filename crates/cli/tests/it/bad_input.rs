@@ -58,7 +58,7 @@ fn missing_task_path_and_empty_suite_are_refused() {
     exit code 2
     --- stderr
     error: failed to read a suite from empty: it contains no tasks
-    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
+    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), a table with a `code` column, or a folder with a definition.json in each folder; files whose names begin with `_` or `.` are ignored
     ");
 }
 

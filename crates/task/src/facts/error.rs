@@ -101,6 +101,12 @@ pub enum TaskErrorKind {
         /// Its size.
         bytes: usize,
     },
+    /// A definition of another format that makes no task.
+    #[error("{reason}")]
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The parser itself failed: a bug.
     #[error("the parser failed, which is a bug in warpwright")]
     Unreadable,
@@ -141,6 +147,9 @@ impl TaskError {
             }
             TaskErrorKind::TooLarge { .. } => {
                 "a task is one module's reference; leave weights and data out of the source"
+            }
+            TaskErrorKind::Refused { .. } => {
+                "docs/guides/evaluate-a-model.md says which definitions can be judged"
             }
             TaskErrorKind::Unreadable => "report the bug, with the file",
         }

@@ -31,6 +31,9 @@ pub use found::{DeviceUse, Facts, Import, InitInputs, Presence, RandomUse, Rando
 /// The first error in the source: a syntax error; no `Model`, `forward` or `get_inputs`; a function called without
 /// arguments that needs some; a `Model` that needs arguments without `get_init_inputs`; a relative import.
 pub fn facts(source: &str) -> Result<Facts, TaskError> {
+    if let Some(refusal) = crate::definition::refusal(source) {
+        return Err(refusal.into());
+    }
     if source.len() > MAX_SOURCE_BYTES {
         return Err(TaskErrorKind::TooLarge { bytes: source.len() }.into());
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests, outside #[test]")]
 
 mod arbitrary;
+mod definitions;
 mod examples;
 mod facts;
 mod graphs;

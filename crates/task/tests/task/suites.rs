@@ -142,7 +142,7 @@ fn error_names_the_bad_path() {
         ");
         assert_snapshot!(suite("empty"), @"
         failed to read a suite from FOLDER/empty: it contains no tasks
-        hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
+        hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), a table with a `code` column, or a folder with a definition.json in each folder; files whose names begin with `_` or `.` are ignored
         ");
         assert_snapshot!(suite("future"), @r#"
         failed to read a suite from FOLDER/future/suite.json: its version is 2, and this program reads version 1

@@ -124,7 +124,7 @@ fn error_names_the_bad_row() {
     "#);
     assert_snapshot!(refused("\n\n"), @"
     failed to read a suite from TABLE: it contains no tasks
-    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), or a table with a `code` column; files whose names begin with `_` or `.` are ignored
+    hint: a suite is a folder of .py files, a KernelBench checkout (level1, level2, ...), a table with a `code` column, or a folder with a definition.json in each folder; files whose names begin with `_` or `.` are ignored
     ");
     let large = json!({"code": "#".repeat(MAX_SOURCE_BYTES + 1)});
     assert_snapshot!(refused(&large.to_string()), @r#"
