@@ -122,9 +122,10 @@ pub(super) struct RawInput {
 pub(super) struct RawTolerance {
     pub(super) max_atol: Option<f64>,
     pub(super) max_rtol: Option<f64>,
-    // The published data set has both spellings.
-    #[serde(alias = "required_match_ratio")]
     pub(super) required_matched_ratio: Option<f64>,
+    /// A misspelling of the published data set, which its own evaluator does not read either.
+    #[serde(rename = "required_match_ratio")]
+    pub(super) _misspelt: Option<f64>,
     pub(super) max_error_cap: Option<f64>,
     #[serde(rename = "allow_negative_inf")]
     pub(super) _allow_negative_inf: Option<bool>,

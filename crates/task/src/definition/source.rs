@@ -96,7 +96,8 @@ fn argument(raw: &Raw, workload: &Workload, index: usize) -> String {
     match workload.inputs.get(index) {
         Some(Source::Number(value)) => literal(value),
         Some(Source::Stored(_)) => format!("\"{}\"", key(raw, workload, index)),
-        _ => "None".to_owned(),
+        // Of one type in all workloads.
+        _ => "\"\"".to_owned(),
     }
 }
 
@@ -209,7 +210,7 @@ fn inputs(
             (Source::Number(_), ..) => name.clone(),
             (_, Some(_), false) => draw,
             (_, None, _) => stored,
-            (_, Some(_), true) => format!("{draw} if {name} is None else {stored}"),
+            (_, Some(_), true) => format!("{stored} if {name} else {draw}"),
         };
         line(text, format_args!("        {made},"));
     }
@@ -226,15 +227,9 @@ fn listed(text: &mut String, raw: &Raw, workload: &Workload, workloads: &[Worklo
     }
     let mut entry =
         format!("\"name\": \"{}\", \"arguments\": {{{}}}", workload.name, arguments.join(", "));
-    if let Some(Tolerance { atol, rtol, matched, cap }) = &workload.tolerance {
-        let _ = write!(
-            entry,
-            ", \"tolerance\": {{\"atol\": {atol:?}, \"rtol\": {rtol:?}, \"matched\": {matched:?}"
-        );
-        if let Some(cap) = cap {
-            let _ = write!(entry, ", \"cap\": {cap:?}");
-        }
-        entry.push('}');
+    if let Some(Tolerance { atol, rtol }) = &workload.tolerance {
+        let (atol, rtol) = (literal(&Value::from(*atol)), literal(&Value::from(*rtol)));
+        let _ = write!(entry, ", \"tolerance\": {{\"atol\": {atol}, \"rtol\": {rtol}}}");
     }
     line(text, format_args!("        {{{entry}}},"));
 }

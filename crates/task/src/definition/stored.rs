@@ -63,11 +63,11 @@ pub(super) fn read(
     let entry: Entry = serde_json::from_value(entry.clone())
         .map_err(|error| wrong(&format!("has a damaged entry `{key_said}`: {error}")))?;
     if entry.dtype != dtype.0 || entry.shape != shape {
+        let (is, held) = (super::one_line(&entry.dtype, 20), entry.shape);
+        let held = held.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let wanted = dtype.0;
         return Err(wrong(&format!(
-            "holds `{key_said}` as {} {:?}, and the definition says {} {shape:?}",
-            super::one_line(&entry.dtype, 20),
-            entry.shape,
-            dtype.0
+            "holds `{key_said}` as {is} [{held}], and the definition says {wanted} {shape:?}"
         )));
     }
     let bytes = shape.iter().try_fold(dtype.1, |bytes, n| bytes.checked_mul(*n));

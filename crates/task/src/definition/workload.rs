@@ -19,6 +19,8 @@ const MOST_LINES: usize = 16_384;
 pub(super) const MOST_WORKLOADS: usize = 64;
 /// Longest name of a workload, in bytes.
 const LONGEST_NAME: usize = 64;
+/// The part of the elements that must be within a tolerance: the format's default.
+const MATCHED: f64 = 0.99;
 /// Bytes that fit no machine.
 const HOSTILE_BYTES: u64 = 1 << 42;
 
@@ -52,10 +54,6 @@ pub(super) struct Workload {
 pub(super) struct Tolerance {
     pub(super) atol: f64,
     pub(super) rtol: f64,
-    /// The part of the elements that must be within it.
-    pub(super) matched: f64,
-    /// The largest error of any element.
-    pub(super) cap: Option<f64>,
 }
 
 /// A workload that was left out.
@@ -255,20 +253,18 @@ fn tensor_of(
 
 fn tolerance(raw: &RawTolerance) -> Result<Tolerance, Wrong> {
     // The formats' own defaults.
-    let read = Tolerance {
-        atol: raw.max_atol.unwrap_or(1e-2),
-        rtol: raw.max_rtol.unwrap_or(1e-2),
-        matched: raw.required_matched_ratio.unwrap_or(0.99),
-        cap: raw.max_error_cap,
-    };
+    let (atol, rtol) = (raw.max_atol.unwrap_or(1e-2), raw.max_rtol.unwrap_or(1e-2));
     let size = |value: f64| value.is_finite() && value >= 0.0;
-    if size(read.atol)
-        && size(read.rtol)
-        && read.cap.is_none_or(size)
-        && read.matched > 0.0
-        && read.matched <= 1.0
-    {
-        return Ok(read);
+    if !size(atol) || !size(rtol) {
+        return Err(Wrong::workload("its tolerance is negative or infinite"));
     }
-    Err(Wrong::workload("its tolerance is negative, infinite, or of no element"))
+    if raw.required_matched_ratio.is_some_and(|ratio| (ratio - MATCHED).abs() > 1e-9)
+        || raw.max_error_cap.is_some()
+    {
+        return Err(Wrong::new(
+            "its tolerance has a ratio of matched elements other than 0.99, or a cap of the error",
+            "the judge asks that 99 % of the elements are within `max_atol` and `max_rtol`, as the format does by default",
+        ));
+    }
+    Ok(Tolerance { atol, rtol })
 }
