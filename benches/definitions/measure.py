@@ -83,10 +83,9 @@ def smallest(folder: Path, out: Path, most: int, name: str) -> str:
 
 def reason(text: str) -> str:
     """A message without what differs from definition to definition."""
-    text = text.split("; ")[0].split("\n")[0].removeprefix("error: ")
-    text = re.sub(r"^failed to (read|open) (the |a )?(task|definition)[^:]*: ", "", text)
-    text = re.sub(r"^none of its \d+ workloads can be run; ", "", text)
-    text = re.sub(r"^the first: ", "", text)
+    text = text.split("\n")[0].removeprefix("error: ").split("the first: ")[-1]
+    text = text.split("; ")[0].split(": sample new")[0]
+    text = re.sub(r"^failed to (read|open|use) [^:]*: ", "", text)
     text = re.sub(r"`[^`]*`", "`...`", text)
     text = re.sub(r"data/\S+", "...", text)
     return re.sub(r"\b\d[\d,.e+-]*\b", "N", text)[:140]
@@ -94,11 +93,11 @@ def reason(text: str) -> str:
 
 def judged(row: dict[str, Any]) -> tuple[str, str]:
     """The outcome of a task, and its reason."""
-    if row["state"] == "refused":
+    if row["state"] in ("refused", "degenerate"):
         return "refused at opening", reason(row["reason"] or "")
-    if row["verified"]:
-        return "verified", ""
-    return "not verified", str(row["result"] or row["outcome"])
+    if row["result"] == "no verdict":
+        return "opened", "the built-in policy writes no kernel for it"
+    return "judged", str(row["result"])
 
 
 def write(path: Path, head: list[str], rows: list[tuple[Any, ...]]) -> None:
@@ -139,7 +138,7 @@ def main() -> None:
     )
     rows = {row["task"]: row for row in json.loads(told.stdout)["rows"]}
     for name in found:
-        if name in rows and rows[name]["state"] in ("refused", "judged"):
+        if name in rows and rows[name]["state"] in ("refused", "degenerate", "judged"):
             found[name] = judged(rows[name])
     table = [(name, outcome, why) for name, (outcome, why) in found.items()]
     write(given.out / "definitions.csv", ["definition", "outcome", "reason"], table)
