@@ -38,7 +38,7 @@ BYTES = {
 
 
 def whole_bytes(definition: dict[str, Any], workload: dict[str, Any]) -> int:
-    """Bytes of the inputs and outputs of a workload."""
+    """Bytes of the inputs and outputs of a workload; 0 if one has no elements."""
     axes: dict[str, int] = {}
     for name, axis in definition["axes"].items():
         if axis["type"] == "const":
@@ -53,6 +53,8 @@ def whole_bytes(definition: dict[str, Any], workload: dict[str, Any]) -> int:
         count = BYTES.get(tensor["dtype"], 1)
         for axis in tensor["shape"] or []:
             count *= int(axis) if axis.isdigit() else axes[axis]
+        if count == 0:
+            return 0
         total += count
     return total
 
@@ -70,7 +72,7 @@ def smallest(folder: Path, out: Path, most: int, name: str) -> str:
     lines = (folder / "workload.jsonl").read_text().splitlines()
     workloads = [json.loads(line) for line in lines if line.strip()]
     sizes = [whole_bytes(definition, workload) for workload in workloads]
-    size, index = min((size, index) for index, size in enumerate(sizes))
+    size, index = min((size, index) for index, size in enumerate(sizes) if size)
     if size > most:
         return f"above {most / 2**20:g} MiB at its smallest workload"
     place = out / name
@@ -116,9 +118,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--most-mib", type=float, default=4.0)
     parser.add_argument("--turns", default="2")
-    parser.add_argument("--run", type=Path, help="tabulate this run instead of a new one")
+    parser.add_argument(
+        "--run", type=Path, action="append", help="tabulate this run instead of a new one"
+    )
     given = parser.parse_args()
-    suite, run = given.out / "definitions", given.run or given.out / "run"
+    suite, runs = given.out / "definitions", given.run or [given.out / "run"]
     found: dict[str, tuple[str, str]] = {}
     for path in sorted(given.folder.rglob("definition.json")):
         folder = path.parent
@@ -131,14 +135,19 @@ def main() -> None:
         else:
             found[name] = ("read", "not judged")
     if given.run is None:
-        options = ["--device", given.device, "--max-turns", given.turns, "--out", str(run)]
+        options = ["--device", given.device, "--max-turns", given.turns, "--out", str(runs[0])]
         subprocess.run(["warpwright", "eval", "--suite", str(suite), *options], check=False)
-    told = subprocess.run(
-        ["warpwright", "report", str(run), "--json"], stdout=subprocess.PIPE, text=True, check=True
-    )
-    rows = {row["task"]: row for row in json.loads(told.stdout)["rows"]}
+    rows = {}
+    for run in runs:
+        command = ["warpwright", "report", str(run), "--json"]
+        told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows |= {row["task"]: row for row in json.loads(told.stdout)["rows"]}
     for name in found:
-        if name in rows and rows[name]["state"] in ("refused", "degenerate", "judged"):
+        if (
+            found[name][1] == "not judged"
+            and name in rows
+            and rows[name]["state"] in ("refused", "degenerate", "judged")
+        ):
             found[name] = judged(rows[name])
     table = [(name, outcome, why) for name, (outcome, why) in found.items()]
     write(given.out / "definitions.csv", ["definition", "outcome", "reason"], table)
