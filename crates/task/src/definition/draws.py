@@ -14,7 +14,7 @@ def _warpwright_draw(rule, shape, dtype):
         x = 0.1 * x
     elif rule == "causal":
         lowest = _warpwright_torch.finfo(dtype).min
-        x = _warpwright_torch.full(shape, lowest, dtype=_warpwright_torch.float32).triu(1)
+        return _warpwright_torch.full(shape, lowest, dtype=dtype).triu(1)
     elif rule == "cos":
         x = x.cos()
     elif rule == "sin":
