@@ -37,6 +37,7 @@ fn part(name: &str, eager: f64, compile: f64) -> Part {
         device: "cpu".to_owned(),
         profile: Profile::Strict,
         dtype: None,
+        backward: false,
         fit: None,
         stage: Stage::Measured,
         verified: true,
