@@ -1,6 +1,7 @@
 //! The judge with real processes: torch, compilers, jails. Candidates and tasks are given as text.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
+mod definitions;
 mod examining;
 mod faults;
 mod gpu;
