@@ -62,8 +62,11 @@ def expectation(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
         elif (view := ran.views[i]) is not None:
             note["view_of"] = view
             note["count"] *= view in oracle.changes
-        if note.pop("ambiguous"):
-            (note["own"],), offset = oracle.arena.store([as_reals(tensor).contiguous()], offset)
+        ambiguous, stated = note.pop("ambiguous"), request.get("stated", False)
+        if ambiguous or stated:
+            (own,), offset = oracle.arena.store([as_reals(tensor).contiguous()], offset)
+            note["own"] = own if ambiguous else None
+            note["stated"] = own if stated else None
         notes.append({**note, "truth": "same precision" if truth is None else "float64"})
     oracle.settle()
     return {

@@ -44,7 +44,7 @@ pub(crate) fn expected(
         if !families.scales(draw.family, output).is_empty() {
             return None;
         }
-        let note = OutputNote { own: None, ..note.clone() };
+        let note = OutputNote { own: None, stated: None, ..note.clone() };
         if !dtype.is_real() {
             return Some(note);
         }

@@ -15,6 +15,7 @@ pub(crate) mod placement;
 pub(crate) mod share;
 #[cfg(test)]
 mod shortcuts;
+pub(crate) mod stated;
 pub(crate) mod ties;
 pub(crate) mod timed_calls;
 pub(crate) mod tolerance;

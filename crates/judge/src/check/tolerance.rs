@@ -222,6 +222,7 @@ impl OutputNote {
             view_of: None,
             truth: truth.to_owned(),
             own: None,
+            stated: None,
             scales: Vec::new(),
         }
     }

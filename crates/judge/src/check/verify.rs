@@ -7,6 +7,7 @@ use crate::check::claims::{self, Located, Reference, Refused, Wanted};
 use crate::check::compare::{Compared, Poison, Terms, compare, equal_bytes};
 use crate::check::dtype::Dtype;
 use crate::check::families::Draw;
+use crate::check::stated;
 use crate::check::ties::Doubtful;
 use crate::check::tolerance::{Silent, Steps, Tolerance, tells, tolerance};
 use crate::device::arena::Zone;
@@ -394,6 +395,19 @@ impl Comparison<'_> {
                     let atol = told.atol.unwrap_or(allowed.atol);
                     let allowed = Tolerance { atol, ..allowed };
                     looked.failure = Some(mismatch(&told, (*index, what), check, allowed, fresh));
+                }
+            } else if let Some(terms) = stated::terms(self.oracle.stated, check.family, terms)
+                && let Some(reference) = note.stated.as_ref().and_then(Located::trusted)
+            {
+                let told = compare(mine, got, truths, &reference, None, terms)?;
+                if stated::exceeded(&told) {
+                    check.passed = false;
+                    // Whether an element is near a tie does not matter to it.
+                    looked.doubtful = None;
+                    let fresh = families.fresh(*index);
+                    let mut found = mismatch(&told, (*index, None), check, terms.tolerance, fresh);
+                    found.message.push_str("; the workload states this tolerance");
+                    looked.failure.get_or_insert(found);
                 }
             }
         }

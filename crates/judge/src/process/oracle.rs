@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
 use warpwright_task::similarity::OpGraph;
-use warpwright_task::{Mode, Task};
+use warpwright_task::{Mode, Task, WorkloadTolerance};
 
 use crate::admission::degenerate;
 use crate::admission::objection::Objection;
@@ -44,6 +44,7 @@ pub(crate) struct LoadedOracle {
     worker: Worker,
     task: String,
     settings: (Profile, u64),
+    stated: Option<WorkloadTolerance>,
     /// What the task takes and gives, if that is much and follows from shapes.
     pub(crate) foreseen: Option<Sizes>,
 }
@@ -56,6 +57,8 @@ pub(crate) struct Oracle {
     pub(crate) opened: Opened,
     /// The inputs that the task allows, and what is known of errors on each.
     pub(crate) families: Families,
+    /// The tolerance that the task's workload states itself.
+    pub(crate) stated: Option<WorkloadTolerance>,
     /// The weights of all calls but one: of those that are timed, of those on other inputs, and of
     /// calibration. Moved ones, unless the reference goes wrong with them: a constructor's ones and zeros
     /// are paths of their own.
@@ -140,7 +143,8 @@ impl LoadedOracle {
         });
         let loaded: Loaded =
             worker.ask(&load, PATIENCE).map_err(|e| worker.failed(&task.name, e))?;
-        Ok(Self { worker, task: task.name.clone(), settings, foreseen: loaded.sizes })
+        let stated = task.workload().and_then(|workload| workload.tolerance);
+        Ok(Self { worker, task: task.name.clone(), settings, stated, foreseen: loaded.sizes })
     }
 
     /// Whether the task fills the device, as far as its shapes tell.
@@ -161,7 +165,7 @@ impl LoadedOracle {
         arena: impl FnOnce(u64) -> Result<Arena, JudgeError>,
         arbiter: &DeviceArbiter,
     ) -> Result<Oracle, JudgeError> {
-        let Self { mut worker, task, settings: (profile, seed), foreseen } = self;
+        let Self { mut worker, task, settings: (profile, seed), stated, foreseen } = self;
         if let Some(foreseen) = &foreseen {
             // A task that is too large costs the device nothing.
             memory.check(&task, foreseen, true)?;
@@ -192,6 +196,7 @@ impl LoadedOracle {
             arena,
             opened,
             families,
+            stated,
             played,
             buffers,
             doubt: String::new(),
@@ -476,6 +481,7 @@ impl Oracle {
         let request = json!({
             "do": "expected", "variant": variant, "seed": seed, "family": family,
             "double": self.double,
+            "stated": self.stated.is_some() && draw.family == InputFamily::Own,
         });
         let expected: Expected =
             self.worker.ask(&request, PATIENCE).map_err(|e| self.trusted(e))?;

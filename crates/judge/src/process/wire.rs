@@ -215,6 +215,9 @@ pub(crate) struct OutputNote {
     /// The same-precision reference's own values, where these count too: of integers and booleans, and
     /// where it overflows or says something else than float64.
     pub(crate) own: Option<Place>,
+    /// The same, where a workload's own tolerance is to be compared with it.
+    #[serde(default)]
+    pub(crate) stated: Option<Place>,
     /// Its classes of magnitude but the largest, in ascending order; none where its elements have one scale.
     pub(crate) scales: Vec<Scale>,
 }

@@ -149,3 +149,30 @@ fn workload_that_does_not_open_is_refused_and_others_count() {
     let computed = pool.open(&task("[dict(rows=n) for n in (1, 2)]"));
     assert!(matches!(computed, Err(JudgeError::Reference { .. })), "{computed:?}");
 }
+
+#[test]
+fn tolerance_that_a_workload_states_is_enforced() {
+    let pool = SessionPool::new(shared_judge(Device::Cpu));
+    let stating = |rtol: &str| {
+        task(&format!(
+            "[{{'name': 'a', 'arguments': {{'rows': 64}}, 'tolerance': {{'atol': 0.0, 'rtol': {rtol}}}}}]"
+        ))
+    };
+    let exact = case("x.numel()");
+    // One rounding where the reference has two: well within the judge's own tolerance.
+    let mut fused = case("x.numel()");
+    fused.kernels[0].1 = KERNEL.replace(
+        "fmaxf(x[i] + 1.0f, 0.0f) * 0.5f",
+        "fmaxf(fmaf(x[i], 0.7f, x[i] * -0.2f) + 0.5f, 0.0f)",
+    );
+    let judged = |rtol: &str, case: &Case| {
+        pool.afresh(&stating(rtol), &case.candidate(), Stage::Verified).unwrap()
+    };
+    let strict = judged("1e-9", &fused);
+    let failure = strict.failure.expect("beyond 1e-9");
+    assert_eq!(failure.class, FailureClass::Mismatch);
+    assert!(failure.message.ends_with("the workload states this tolerance"), "{}", failure.message);
+    // The controls: the stated tolerance decides, and it does not hit who does as the reference does.
+    assert!(judged("1e-2", &fused).verified);
+    assert!(judged("1e-9", &exact).verified);
+}
