@@ -312,6 +312,15 @@ mod tests {
     }
 
     #[test]
+    fn workload_of_a_step_is_a_step() {
+        let list = "def get_workloads():\n    return [{'name': 'a', 'arguments': []}]\n";
+        let task = Task::from_source("t", format!("{TASK}\n{list}")).cast(Dtype::Bf16);
+        let bound = task.with_backward().of_workload(0).unwrap().unwrap();
+        assert!(bound.backward() && bound.dtype() == Some(Dtype::Bf16), "{}", bound.source);
+        assert_eq!(bound.workload().unwrap().name, "a");
+    }
+
+    #[test]
     fn source_that_sets_backward_is_a_step() {
         for (line, wanted) in [
             ("backward = True", true),
