@@ -1,4 +1,7 @@
-"""RMSNorm with four shapes, as a language model meets it: few rows when it decodes, many in a prompt."""
+"""RMSNorm with four shapes, as a language model meets it: few rows when it decodes, many in a
+prompt."""
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +21,7 @@ class Model(nn.Module):
         return x * torch.rsqrt(mean_square + self.eps) * self.weight
 
 
-def get_workloads():
+def get_workloads() -> list[dict[str, Any]]:
     return [
         {"name": "decode 64", "arguments": {"rows": 64}},
         {"name": "decode 200", "arguments": {"rows": 200}},

@@ -9,12 +9,13 @@ index tensor gets one slice of its smallest and one of its largest value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .distance import PIECE
 from .families import STEEP, Labels, Traits, each_changed
 from .tensors import dense
 
@@ -50,15 +51,37 @@ def pair(tensor: torch.Tensor) -> Pair | None:
     return Pair(low, high) if tensor.is_floating_point() or (low, high) == (0, 1) else None
 
 
+FORMS: list[Callable[[torch.Tensor], bool]] = [
+    lambda part: torch.equal(part, part.mT),
+    lambda part: not bool(part.tril(-1).any()),
+    lambda part: not bool(part.triu(1).any()),
+]
+"""Symmetric, upper triangular and lower triangular matrices."""
+
+
 def structured(tensor: torch.Tensor) -> bool:
     """Whether elements depend on each other, as in a symmetric or a triangular matrix."""
     if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
         return False
-    return (
-        torch.equal(tensor, tensor.mT)
-        or not bool(tensor.tril(-1).any())
-        or not bool(tensor.triu(1).any())
-    )
+    # A few matrices at a time: each question makes a copy of what it is about.
+    forms = list(FORMS)
+    for part in _matrices(tensor):
+        forms = [form for form in forms if form(part)]
+        if not forms:
+            return False
+    return True
+
+
+def _matrices(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Parts of a tensor that have whole matrices, each as large as a piece if one matrix is not
+    larger."""
+    if tensor.dim() == 2 or tensor.numel() <= PIECE:
+        yield tensor
+    elif tensor.dim() == 3:
+        yield from tensor.split(max(1, PIECE // tensor[0].numel()))
+    else:
+        for part in tensor:
+            yield from _matrices(part)
 
 
 Fill = Callable[[torch.Tensor, Traits], Any]

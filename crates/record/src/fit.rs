@@ -31,7 +31,8 @@ pub struct MemoryUse {
     pub peak_bytes: u64,
     /// Memory that the judge made for the candidate: arena, and inputs of a window beside it.
     pub candidate_bytes: u64,
-    /// Of the oracle: what torch held, and the oracle's arena; on the cpu device all of its process.
+    /// Of the oracle once the task is open: what torch held, and the oracle's arena; on the cpu device all of its
+    /// process.
     pub oracle_bytes: u64,
     /// Of the baseline process; `None` where nothing was timed.
     pub baseline_bytes: Option<u64>,

@@ -135,6 +135,11 @@ impl Rounds {
         stats::variation(&self.per_call_of_candidate())
     }
 
+    /// Whether most of the candidate's windows were not longer than empty ones, so that they tell no time.
+    pub(crate) fn tell_nothing(&self) -> bool {
+        stats::rough(&self.per_call_of_candidate()) <= LEAST
+    }
+
     /// Seconds of a window of the candidate's in which nothing is computed.
     fn candidates_nothing(&self) -> f64 {
         let own = Some(&self.own_nothing).filter(|own| !own.is_empty());

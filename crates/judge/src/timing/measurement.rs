@@ -165,6 +165,15 @@ impl Measurement<'_> {
                 break;
             }
         }
+        if rounds.tell_nothing() {
+            return Err(JudgeError::Unfit {
+                device: self.machine.config.device.to_string(),
+                reason: "most windows of the candidate were not longer than empty ones".to_owned(),
+                hint: "run fewer other processes; allow the judge more memory if there is a limit"
+                    .to_owned(),
+            }
+            .into());
+        }
         // Before single calls may make the time longer than the windows say.
         self.against_physics(found);
         let (end, beside) = (schedule.last(), (&mut *process, &**ready, *staged));

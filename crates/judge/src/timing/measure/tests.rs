@@ -128,6 +128,20 @@ fn empty_windows_give_narrower_intervals_than_half_windows() {
 /// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
 /// nothing by it, and one that is clearly faster is still called so.
 #[test]
+fn windows_shorter_than_empty_ones_tell_nothing() {
+    let of = |candidate: Vec<f64>| Rounds {
+        own_nothing: Vec::new(),
+        shared: Vec::new(),
+        nothing: vec![0.002, 0.011, 0.012, 0.010, 0.013],
+        candidate: windows(1, candidate),
+        baselines: Vec::new(),
+    };
+    assert!(of(vec![0.009, 0.010, 0.008, 0.030, 0.009]).tell_nothing());
+    let some = of(vec![0.009, 0.020, 0.018, 0.030, 0.019]);
+    assert!(!some.tell_nothing(), "one disturbed window is no more than that");
+}
+
+#[test]
 fn the_interval_includes_per_process_offsets() {
     let over = |speedup: f64, window: f64, unequal: f64| {
         let rounds = Rounds {
