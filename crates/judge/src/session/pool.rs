@@ -39,6 +39,10 @@ use crate::session::verdict::{Known, built};
 use crate::session::workloads::workloads_of;
 use crate::session::{Begun, TaskSession};
 
+mod turn;
+
+use turn::Turn;
+
 /// Sessions on one GPU that start their processes at the same time: more would keep the host busy.
 const STARTS: usize = 6;
 /// The same where tasks are examined: few of them start anything.
@@ -497,70 +501,5 @@ impl<'j> SessionPool<'j> {
     fn lock(&self) -> MutexGuard<'_, State<'j>> {
         // The bookkeeping is whole after every call, also after a panic elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The right to work on a key. Ends when dropped.
-struct Turn<'p, 'j> {
-    pool: &'p SessionPool<'j>,
-    key: Key,
-    parts: usize,
-}
-
-impl<'j> Turn<'_, 'j> {
-    /// The key's session, if it is open; else room for it.
-    fn take(&self) -> Option<TaskSession<'j>> {
-        let mut state = self.pool.lock();
-        let at = state.idle.iter().position(|idle| idle.key == self.key);
-        let mut found = at.map(|at| state.idle.remove(at));
-        // One with too little memory is of no use.
-        let mut closed: Vec<_> =
-            found.take_if(|idle| idle.parts < self.parts).into_iter().collect();
-        let most = self.pool.parts.saturating_sub(self.pool.busy(&state));
-        while state.idle.iter().map(|idle| idle.parts).sum::<usize>() > most {
-            let now = Instant::now();
-            let at = state.idle.iter().position(|idle| idle.until <= now).unwrap_or(0);
-            closed.push(state.idle.remove(at));
-        }
-        drop(state);
-        // Ending processes takes a moment: not under the lock.
-        drop(closed);
-        found.map(|idle| idle.session)
-    }
-
-    /// The memory that its session may use.
-    fn memory(&self) -> Memory {
-        let SessionPool { judge, work, parts, .. } = self.pool;
-        Memory::part(judge.facts(), *work, self.parts, *parts)
-    }
-
-    /// Remembers that the task needs more memory: enough for `wanted` bytes, or twice as much.
-    fn enlarge(&self, wanted: Option<u64>) {
-        let one = self.pool.part_bytes();
-        let wanted = wanted.map_or(0, |bytes| bytes.div_ceil(one) as usize);
-        self.pool.enlarge(&self.key, wanted.max(2 * self.parts));
-    }
-
-    fn learn(&self, session: &TaskSession<'j>) {
-        let mut state = self.pool.lock();
-        if !state.known.iter().any(|(key, _)| *key == self.key) {
-            state.known.push((self.key.clone(), session.known()));
-        }
-    }
-
-    fn keep(&self, session: TaskSession<'j>) {
-        // On the cpu device memory is not what is short.
-        let short = self.pool.judge.machine.device.divides_memory();
-        let time = if short { session.cost() } else { Duration::ZERO };
-        let until = Instant::now() + time;
-        let (key, parts) = (self.key.clone(), self.parts);
-        self.pool.lock().idle.push(Idle { key, parts, until, session });
-    }
-}
-
-impl Drop for Turn<'_, '_> {
-    fn drop(&mut self) {
-        self.pool.lock().queue.end(&self.key);
-        self.pool.changed.notify_all();
     }
 }
