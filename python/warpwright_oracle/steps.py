@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .channel import Refusal
+from .tensors import flatten, unflatten
 
 STEP = "backward"
 """The part of a candidate's mode that names such a task."""
@@ -32,6 +33,11 @@ def as_called(model: torch.nn.Module, mode: str) -> Callable[..., Any]:
 
     def step(inputs: Any, grad_outputs: Any) -> tuple[Any, Any]:
         outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+        # Whoever calls a module reads its outputs before it calls backward. The reference's are
+        # copied as well.
+        tensors: list[torch.Tensor] = []
+        tree = flatten(outputs, tensors)
+        outputs = unflatten(tree, [tensor.clone() for tensor in tensors])
         gradients = model.backward(*grad_outputs)
         return outputs, (gradients,) if isinstance(gradients, torch.Tensor) else gradients
 

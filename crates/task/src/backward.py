@@ -4,6 +4,7 @@
 #     outputs = model.forward(*inputs)
 #     gradients = model.backward(*grad_outputs)
 # `grad_outputs` has one tensor for each floating output, in order. Forward may save anything.
+# Its outputs are final when it returns: they are copied before backward is called.
 def _warpwright_backward():
     import copy
     import dataclasses
@@ -64,6 +65,8 @@ def _warpwright_backward():
         found = floating(outputs)
         if len(found) != len(grad_outputs):
             raise TypeError("the number of floating outputs of forward changes from call to call")
+        # Outputs are final when forward returns: copies of them are compared.
+        kept = mapped(outputs, lambda tensor: tensor.detach().clone())
         pairs = [pair for pair in zip(found, grad_outputs) if pair[0].requires_grad]
         if not pairs or not wanted:
             raise TypeError("`--backward` needs a gradient: no output of forward has one")
@@ -71,7 +74,7 @@ def _warpwright_backward():
         gradients = torch.autograd.grad(
             ends, wanted, grads, allow_unused=True, materialize_grads=True
         )
-        return mapped(outputs, torch.Tensor.detach), tuple(gradients)
+        return kept, tuple(gradients)
 
     def forward_and_backward(self, inputs, grad_outputs):
         return step(self, lambda *a, **k: forward(self, *a, **k), inputs, grad_outputs)

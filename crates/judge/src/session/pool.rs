@@ -124,12 +124,14 @@ pub(super) struct Key {
     name: String,
     source: blake3::Hash,
     mode: Mode,
+    /// Of how many workloads it is one: their windows are shorter.
+    sharing: usize,
 }
 
 impl Key {
     pub(super) fn of(task: &Task) -> Self {
         let source = blake3::hash(task.source.as_bytes());
-        Self { name: task.name.clone(), source, mode: task.mode }
+        Self { name: task.name.clone(), source, mode: task.mode, sharing: task.sharing }
     }
 }
 

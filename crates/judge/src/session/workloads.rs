@@ -99,7 +99,7 @@ impl SessionPool<'_> {
             let verdict = self.afresh(&first.task, candidate, stage)?;
             return Ok(Verdict { task: task.name.clone(), ..verdict });
         }
-        let (mut fit, mut refused) = self.sorted(workloads, begin)?;
+        let (mut fit, refused) = self.sorted(workloads, begin)?;
         let first_refused = |refused: &[(&Workload, Arc<JudgeError>)]| {
             none_left(refused.first().map(|(_, error)| &**error))
         };
@@ -121,15 +121,8 @@ impl SessionPool<'_> {
         for ((workload, known), families) in fit.iter().zip(divided(&families, &mut random)) {
             let share = Share { families: Some(families) };
             let of = (stage, &share);
-            let judge = || self.judge_built(&workload.task, candidate, &artifact, of);
-            let verdict = match self.unless_refused(workload, judge)? {
-                Ok(verdict) => verdict,
-                // Only the first candidate showed that it needs too much.
-                Err(error) => {
-                    refused.push((workload, error));
-                    continue;
-                }
-            };
+            // Not refused any more: a candidate could have the workload struck out that it is worst at.
+            let verdict = self.judge_built(&workload.task, candidate, &artifact, of)?;
             let good = verdict.verified;
             let (name, held_out) = (workload.name.clone(), workload.held_out);
             let (capped, degenerate) = (known.capped, !known.degenerate.is_empty());

@@ -228,10 +228,12 @@ fn unlike(first: &Workload, other: &Workload) -> Option<String> {
     let (name, of) = (&other.name, &first.name);
     match (&first.arguments, &other.arguments) {
         (Arguments::Named(a), Arguments::Named(b)) => {
-            if !a.keys().eq(b.keys()) {
+            if a.len() != b.len() || !a.keys().all(|key| b.contains_key(key)) {
                 return Some(format!("workload `{name}` has other arguments than `{of}`"));
             }
-            let (key, _) = a.iter().zip(b.values()).find(|((_, a), b)| !nests_like(a, b))?.0;
+            let unlike =
+                |(key, a): &(&String, &Value)| !b.get(*key).is_some_and(|b| nests_like(a, b));
+            let (key, _) = a.iter().find(unlike)?;
             let key = short(key);
             Some(format!(
                 "argument `{key}` of workload `{name}` is nested in another way than in `{of}`"
@@ -260,7 +262,8 @@ fn nests_like(a: &Value, b: &Value) -> bool {
             all.next().is_none_or(|first| all.all(|other| nests_like(first, other)))
         }
         (Value::Object(a), Value::Object(b)) => {
-            a.keys().eq(b.keys()) && a.values().zip(b.values()).all(|(a, b)| nests_like(a, b))
+            let like = |(key, a): (&String, &Value)| b.get(key).is_some_and(|b| nests_like(a, b));
+            a.len() == b.len() && a.iter().all(like)
         }
         (Value::Array(_) | Value::Object(_), _) | (_, Value::Array(_) | Value::Object(_)) => false,
         _ => true,

@@ -145,7 +145,7 @@ fn kernels(
         let shown = messages.into_iter().map(|message| {
             let briefing = Briefing {
                 task: task.name.clone(),
-                reference: task.source.clone(),
+                reference: task.shown_source(),
                 skill: String::new(),
                 device: device.facts.clone(),
                 profile,
