@@ -87,6 +87,16 @@ fn speedups_of_workloads_become_their_geometric_mean() {
 }
 
 #[test]
+fn baseline_that_one_workload_lacks_counts_on_the_others() {
+    let mut lacks = part("b", 3.0, 3.0);
+    lacks.verdict.speedup.compile = None;
+    let merged = merge("t", vec![part("a", 3.0, 0.5), lacks], vec![]).unwrap();
+    assert_eq!(merged.speedup.compile, None);
+    let best = merged.speedup.best.unwrap().value;
+    assert!((best - 1.5_f64.sqrt()).abs() < 1e-9, "3 over eager would be too much: {best}");
+}
+
+#[test]
 fn the_first_failure_names_its_workload() {
     let mut wrong = part("b", 9.0, 9.0);
     wrong.verdict.verified = false;
