@@ -33,7 +33,7 @@ from .process_reuse import ProcessReuse
 from .reference import Reference, bound, perturb, seed_everything
 from .sizes import LARGE_BYTES
 from .steps import compiled
-from .tensors import flatten
+from .tensors import flatten, unflatten
 
 MODES: dict[str, dict[str, Any]] = {
     "compile": {},
@@ -276,8 +276,12 @@ class Baseline(Player):
     def _results(self, which: str, seed: int) -> list[torch.Tensor]:
         if which in self.graphs:
             torch.compiler.cudagraph_mark_step_begin()
-        # Drawn for each: the reference may change them.
-        inputs = self.reference.inputs(seed)
+        # Drawn for each, and small ones copied: the reference may change them, and the module hold
+        # them.
+        drawn: list[torch.Tensor] = []
+        tree = flatten(self.reference.inputs(seed), drawn)
+        inputs = unflatten(tree, [t if t.nbytes >= LARGE_BYTES else t.clone() for t in drawn])
+        drawn.clear()
         seed_everything(1)
         with torch.no_grad():
             given = invoke(self.calls[which], inputs)

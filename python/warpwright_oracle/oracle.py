@@ -373,6 +373,7 @@ class Oracle:
             if request["family"] == OWN or exhausted:
                 raise
             self.settle()  # raises if the device is lost
+            self.held = None  # it may have changed them
             nothing = {"tree": None, "tensors": []}
             empty = {"inputs": nothing, "outputs": nothing, "exact_tree": None, "after": []}
             empty |= {"notes": [], "doubt": self.truth.doubt}

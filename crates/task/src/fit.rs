@@ -188,6 +188,9 @@ impl<'a> Scopes<'a> {
     /// The value of a name that one statement at the top of the function or else of the module assigns, and nothing
     /// else there.
     fn assigned(&self, name: &str) -> Option<&'a Expr> {
+        if self.inputs.parameters.includes(name) {
+            return None; // It hides the module's name.
+        }
         let scopes = [&self.inputs.body[..], self.module];
         let of = |body: &'a [Stmt]| {
             let mut stores = Stores { name, count: 0 };
@@ -198,7 +201,8 @@ impl<'a> Scopes<'a> {
         let value = body.iter().find_map(|statement| match statement {
             Stmt::Assign(assign) => {
                 let named = |target: &Expr| matches!(target, Expr::Name(it) if it.id == *name);
-                assign.targets.iter().any(named).then_some(&*assign.value)
+                let alone = assign.targets.len() == 1;
+                (alone && assign.targets.iter().any(named)).then_some(&*assign.value)
             }
             Stmt::AnnAssign(assign) => match &*assign.target {
                 Expr::Name(it) if it.id == *name => assign.value.as_deref(),

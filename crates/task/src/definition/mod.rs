@@ -9,6 +9,7 @@
 //! source says so in a comment that [`notes`] finds; a definition without any workload left is
 //! refused.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -135,15 +136,21 @@ fn fitting(
 
 /// A file's text, if it is not larger than `most`.
 fn text(path: &Path, most: u64) -> Result<String, ReadError> {
-    let length = fs::metadata(path).map_err(|error| ReadError::io(path, error))?.len();
-    if length > most {
-        return Err(ReadError::Definition {
-            path: path.to_owned(),
-            reason: format!("its {length} bytes exceed the limit of {most}"),
-            cure: "a definition is a reference with its axes; data belong into safetensors files",
-        });
+    let refused = |reason: String| ReadError::Definition {
+        path: path.to_owned(),
+        reason,
+        cure: "a definition is a reference with its axes; data belong into safetensors files",
+    };
+    // Opening a pipe would wait for whoever writes, and a device never ends.
+    if !fs::metadata(path).map_err(|error| ReadError::io(path, error))?.is_file() {
+        return Err(refused("it is no regular file".to_owned()));
     }
-    let bytes = fs::read(path).map_err(|error| ReadError::io(path, error))?;
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|error| ReadError::io(path, error))?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| ReadError::io(path, error))?;
+    if bytes.len() as u64 > most {
+        return Err(refused(format!("its bytes exceed the limit of {most}")));
+    }
     String::from_utf8(bytes).map_err(|error| ReadError::NotUtf8 {
         path: path.to_owned(),
         offset: error.utf8_error().valid_up_to(),

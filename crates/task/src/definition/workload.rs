@@ -10,6 +10,7 @@ use super::schema::{Raw, RawInput, RawTolerance, RawTrace, RawWorkload};
 use super::stored::{self, Stored};
 use super::tensors::{Dtype, rule};
 use super::wrong::Wrong;
+use crate::limits::MAX_SOURCE_BYTES;
 
 /// Largest workload file.
 pub(super) const LARGEST_FILE: u64 = 64 << 20;
@@ -86,6 +87,7 @@ pub(super) fn read(
         )));
     }
     let (mut kept, mut left_out): (Vec<Workload>, Vec<LeftOut>) = (Vec::new(), Vec::new());
+    let mut held = 0;
     for (index, line) in &lines {
         let number = index + 1;
         let raw = parse(line, context.raw).map_err(|mut wrong| {
@@ -94,7 +96,18 @@ pub(super) fn read(
         })?;
         let name = name(&raw.uuid, number, &kept);
         match one(&raw, name.clone(), context) {
-            Ok(workload) => kept.push(workload),
+            Ok(workload) => {
+                // Each byte is at least one of the source.
+                let bytes: usize = workload.tensors.iter().map(Vec::len).sum();
+                if held + bytes > MAX_SOURCE_BYTES {
+                    let reason =
+                        "its tensors do not fit into a task's source, beside those of the others";
+                    left_out.push(LeftOut { name, wrong: Wrong::workload(reason) });
+                } else {
+                    held += bytes;
+                    kept.push(workload);
+                }
+            }
             Err(wrong) => left_out.push(LeftOut { name, wrong }),
         }
     }
@@ -161,6 +174,9 @@ fn one(raw: &RawWorkload, name: String, context: &Context<'_>) -> Result<Workloa
         let shape = shape(tensor.shape.as_deref(), &values)?;
         fits(input, shape.as_deref(), *dtype)?;
         inputs.push(match given.kind.as_str() {
+            "scalar" if shape.is_some() => {
+                return Err(Wrong::workload(format!("its input `{input}` is a number where the definition has a tensor")));
+            }
             "scalar" => Source::Number(number(input, given, *dtype)?),
             "custom" if context.raw.custom_inputs_entrypoint.is_none() => {
                 return Err(Wrong::workload(format!("its input `{input}` is custom, and the definition names no `custom_inputs_entrypoint`")));

@@ -325,3 +325,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn definition_that_is_a_device_is_refused() {
+    let folder = problem(&scale(), &[workload("a", 3)]);
+    let path = folder.path().join("definition.json");
+    fs::remove_file(&path).expect("remove");
+    fs::os::unix::fs::symlink("/dev/zero", &path).expect("link");
+    let told = Task::read(&path).expect_err("it never ends").to_string();
+    assert!(told.contains("no regular file"), "{told}");
+}
+
+#[test]
+fn number_for_a_tensor_leaves_a_workload_out() {
+    let number = json!({"type": "scalar", "value": 0.5});
+    let told = error(&scale(), &[with(workload("a", 3), "/inputs/x", number)]);
+    assert!(told.contains("is a number where the definition has a tensor"), "{told}");
+}
