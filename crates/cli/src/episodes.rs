@@ -64,7 +64,7 @@ pub(crate) fn settings(
 /// Holds out as many workloads of each task as the command line says.
 pub(crate) fn hold_out(tasks: Vec<Task>, args: &Episodes, seed: u64) -> Result<Vec<Task>, Failure> {
     let hold_out = |task: Task| {
-        // What is no task is told by the run.
+        // The run reports sources that are not tasks.
         if task.facts().is_err() {
             return Ok(task);
         }

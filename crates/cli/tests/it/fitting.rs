@@ -41,7 +41,7 @@ fn large_task_is_judged_scaled_down() {
         scaled.show()
     );
     let memory = &scaled.object()["verdict"]["memory"];
-    let bytes = |part: &str| memory[part].as_u64().unwrap_or_default();
+    let bytes = |part: &str| memory[part].as_u64().unwrap_or_else(|| panic!("{part}: {memory}"));
     assert!(bytes("candidate_bytes") > 8 << 20, "its inputs and outputs: {memory}");
     assert!(bytes("oracle_bytes") > 16 << 20, "{memory}");
     assert_eq!(bytes("peak_bytes"), bytes("candidate_bytes") + bytes("oracle_bytes"), "{memory}");

@@ -1,7 +1,8 @@
 //! Tests of the oracle's numerics: errors of honest programs against the judge's models of them, and the
 //! inputs they are measured on (`tests/honest_sums.py`, `errors_by_size.py`, `other_inputs.py`,
 //! `admission.py`), how those are sampled (`sampling.py`), truths by themselves (`truths.py`), elements near a
-//! tie (`ties.py`), and which references compute (`what_computes.py`).
+//! tie (`ties.py`), which references compute (`what_computes.py`), and what differs for large tasks
+//! (`large_tasks.py`).
 
 use crate::testing::python_test;
 
@@ -41,6 +42,11 @@ fn sampled_inputs_have_their_distributions() {
 #[test]
 fn truths_alone_agree_with_full_expectations() {
     assert_eq!(python_test("truths.py"), "compared 20");
+}
+
+#[test]
+fn large_tasks_are_judged_without_copies() {
+    assert_eq!(python_test("large_tasks.py"), "looked at 11");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) enum Work {
 const RUNNER: u64 = 24;
 const INPUTS: u64 = 12;
 /// Bytes of a GPU's memory for contexts of processes, where a task needs all that it can have: of the judge, the
-/// oracle, the baseline and one replayer or runner, of 0.5 to 0.7 GiB each with the libraries that they load.
+/// oracle, the baseline and one replayer or runner. An oracle had 0.6 GiB beside torch's on an H200 (2026-12-01).
 const CONTEXTS: u64 = 4 << 30;
 /// What one call of a candidate has for intermediates at least, bytes.
 pub(crate) const LEAST_SCRATCH: u64 = 512 << 20;

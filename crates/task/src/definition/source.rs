@@ -12,7 +12,7 @@ use super::wrong::Wrong;
 
 const DRAWS: &str = include_str!("draws.py");
 const STORED: &str = include_str!("stored.py");
-/// Most reasons that are told one by one.
+/// Number of left-out workloads whose reasons the source lists; it counts the others.
 const MOST_TOLD: usize = 8;
 
 /// Begins the comment of a workload that is left out.

@@ -125,8 +125,6 @@ fn empty_windows_give_narrower_intervals_than_half_windows() {
     assert!(2.0 * from_nothing < from_half, "{from_nothing} and {from_half}");
 }
 
-/// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
-/// nothing by it, and one that is clearly faster is still called so.
 #[test]
 fn windows_shorter_than_empty_ones_tell_nothing() {
     let of = |candidate: Vec<f64>| Rounds {
@@ -141,6 +139,8 @@ fn windows_shorter_than_empty_ones_tell_nothing() {
     assert!(!some.tell_nothing(), "one disturbed window is no more than that");
 }
 
+/// A kernel at the margin whose windows are shorter by what is not the same in all processes earns
+/// nothing by it, and one that is clearly faster is still called so.
 #[test]
 fn the_interval_includes_per_process_offsets() {
     let over = |speedup: f64, window: f64, unequal: f64| {
