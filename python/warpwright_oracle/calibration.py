@@ -22,6 +22,7 @@ from .families import (
     CLUSTERS,
     CONSTANTS,
     ENDS,
+    FAINTLY,
     LAST,
     OWN,
     SLICES,
@@ -261,8 +262,11 @@ class Calibrator:
             raise NotAllowedError("it changes no input")
         if family in TIES and not all(note["real"] for note in own.notes):
             raise NotAllowedError("an output may depend on the order of equal elements")
+        before = self._truth(seed) if family == FAINTLY else None
         looked = self._look(family, seed, own)
         looked.must_be_like(own)
+        if family == FAINTLY:
+            looked.must_scale_with(before)
         return {"family": family, "notes": looked.notes}
 
     def _try_ways(self, family: str, other: Other, seed: int, own: Looked) -> dict[str, Any]:

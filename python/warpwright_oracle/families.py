@@ -10,6 +10,7 @@ indices stay in range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from .distance import pieces, slabs
 from .plain import UNSIGNED, restored, workable
 from .tensors import dense, flatten, laid_out, unflatten
 
-OWN, NORMAL = "own", "normal"
+OWN, NORMAL, FAINTLY = "own", "normal", "faint"
 GPU_PIECE, HOST_PIECE = 1 << 24, 1 << 17
 """Elements of a large tensor that are changed together; on the host, as many as fit its caches."""
 EQUAL_SUMS = 1e-5
@@ -227,6 +228,10 @@ def _huge(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
     return (values.double() * (HUGE / traits.largest)).to(values.dtype)
 
 
+def _faint(values: torch.Tensor, *_: Any) -> torch.Tensor:
+    return values * 2.0 ** -round(FAINT * math.log2(torch.finfo(values.dtype).max))
+
+
 def _steep(values: torch.Tensor, traits: Traits, _: int) -> torch.Tensor:
     return (values.double() * (STEEP / traits.largest)).to(values.dtype)
 
@@ -275,6 +280,9 @@ but float64; its square overflows only in half precision."""
 STEEP = 128.0
 """Largest magnitude of the family ``steep``. Its exponential overflows in float32, and amplifies
 rounding errors at most to 128 units."""
+FAINT = 0.3
+"""Share of the range of exponents by which ``faint`` lowers all numbers. Products of three such are
+still normal numbers."""
 SPIKE = 32.0
 """Magnitude of a spike, in units of the largest magnitude. In a row of normal numbers a spike
 dominates a softmax, and overflows one without subtraction of the maximum."""
@@ -285,6 +293,7 @@ FAMILIES: dict[str, Change] = {
     "offset": _offset,
     "large": lambda values, *_: 16 * values,
     "small": lambda values, *_: values / 64,
+    "faint": _faint,
     "sparse": _sparse,
     "integers": _integers,
     "outliers": _outliers,
@@ -302,7 +311,7 @@ A_FEW_SLICES = {SLICES, ENDS}
 """Families that make a few slices very different from the others."""
 TRIED_FIRST = (
     "normal", CONSTANTS, SLICES, CLUSTERS, "sparse", "steep", "spike", "large",
-    "outliers", "offset", "integers", "huge", "small", STRUCTURES, ENDS,
+    "outliers", "offset", "integers", "huge", "small", FAINTLY, STRUCTURES, ENDS,
 )  # fmt: skip
 """The order in which families are tried where time is short: first those that have both signs and
 reveal lower precision, then those on which wrong programs were observed to fail."""

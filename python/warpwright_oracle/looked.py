@@ -21,6 +21,10 @@ FLOAT32_NOISE = 2.0**-36
 numbers."""
 
 
+PROPORTIONAL = 1e-4
+"""Root mean square difference, relative to the output, up to which outputs are proportional."""
+
+
 class NotAllowedError(Exception):
     """The task does not allow a family; the message is the reason."""
 
@@ -196,6 +200,25 @@ class Looked:
             if (worse := self.worse(own, i)) > WORSE or far:
                 text = f"honest error {error:.1e}, {worse:.0f} times the usual condition"
                 raise NotAllowedError(f"output {i} is ill-conditioned: {text}")
+
+    def must_scale_with(self, other: Looked | None) -> None:
+        """Raises NotAllowedError unless each output is a smaller multiple of ``other``'s, or equal
+        to it where it is not a floating one. Then the reference is a homogeneous function, without
+        a constant beside which numbers are small. With one, honest programs may lose small numbers
+        (``log(1 + x)`` for ``log1p(x)``)."""
+        if other is None or other.shapes != self.shapes:
+            raise NotAllowedError("the outputs are built differently")
+        for i, (mine, theirs) in enumerate(zip(self.samples, other.samples, strict=True)):
+            if not self.notes[i]["real"]:
+                if not torch.equal(mine, theirs):
+                    raise NotAllowedError(f"output {i} depends on the size of its inputs")
+                continue
+            mine, theirs = mine.double(), theirs.double()
+            square = float(theirs @ theirs)
+            factor = float(mine @ theirs) / square if square else 0.0
+            apart = float((mine - factor * theirs).norm())
+            if not 0 < factor < 1 or not apart <= PROPORTIONAL * factor * square**0.5:
+                raise NotAllowedError(f"output {i} is not proportional to a power of its inputs")
 
 
 def _error(note: dict[str, Any]) -> float:

@@ -33,6 +33,9 @@ pub enum InputFamily {
     Large,
     /// The own inputs divided by 64.
     Small,
+    /// The own inputs, all closer to zero by 30 % of the range of the dtype's exponents; only for references that are
+    /// homogeneous functions.
+    Faint,
     /// The own inputs with half of the elements zero.
     Sparse,
     /// Whole numbers from -3 to 3; from 0 to 3 where the own inputs have one sign.
@@ -68,12 +71,13 @@ pub enum InputFamily {
 
 impl InputFamily {
     /// Every family.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Own,
         Self::Normal,
         Self::Offset,
         Self::Large,
         Self::Small,
+        Self::Faint,
         Self::Sparse,
         Self::Integers,
         Self::Outliers,
@@ -96,6 +100,7 @@ impl InputFamily {
             Self::Offset => "offset",
             Self::Large => "large",
             Self::Small => "small",
+            Self::Faint => "faint",
             Self::Sparse => "sparse",
             Self::Integers => "integers",
             Self::Outliers => "outliers",
@@ -121,6 +126,9 @@ impl InputFamily {
             Self::Offset => "get_inputs()'s values plus four of their standard deviations",
             Self::Large => "get_inputs()'s values times 16",
             Self::Small => "get_inputs()'s values divided by 64",
+            Self::Faint => {
+                "get_inputs()'s values, all closer to zero by 30 % of the dtype's range of exponents"
+            }
             Self::Sparse => "get_inputs()'s values with half of the elements set to zero",
             Self::Integers => "small whole numbers",
             Self::Outliers => "get_inputs()'s values with one of 512 elements times 4",
