@@ -403,10 +403,20 @@ fn example(mut i: u64, shape: &[u64], expected: f64, got: f64) -> Element {
     index.reverse();
     let finite = |v: f64| v.is_finite().then_some(v);
     Element {
-        text: format!("at {index:?}: expected {expected}, got {got}"),
+        text: format!("at {index:?}: expected {}, got {}", legible(expected), legible(got)),
         index,
         expected: finite(expected),
         got: finite(got),
+    }
+}
+
+/// A number as people write it: with an exponent where it would begin or end with many zeros.
+fn legible(value: f64) -> String {
+    let size = value.abs();
+    if value.is_finite() && size != 0.0 && !(1e-4..1e15).contains(&size) {
+        format!("{value:e}")
+    } else {
+        value.to_string()
     }
 }
 

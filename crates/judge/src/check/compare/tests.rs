@@ -380,3 +380,9 @@ fn mismatch_examples_hide_values_that_later_samples_repeat() {
     assert!(text(true).contains("862.5"), "positive control");
     assert!(!text(false).contains("862.5") && !text(false).contains("7.25"), "{}", text(false));
 }
+
+#[test]
+fn tiny_and_huge_numbers_have_an_exponent() {
+    let told = [0.0, 0.5, -1.25e-12, 3e20, 1e14, f64::NAN].map(legible);
+    assert_eq!(told, ["0", "0.5", "-1.25e-12", "3e20", "100000000000000", "NaN"]);
+}
