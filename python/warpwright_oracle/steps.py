@@ -20,7 +20,36 @@ STEP = "backward"
 """The part of a candidate's mode that names such a task."""
 
 
-def as_called(model: torch.nn.Module, mode: str) -> Callable[..., Any]:
+MOST_MODES = 1
+"""Dispatch modes around a call: a recorder has one of its own."""
+
+
+def _copies(
+    outputs: Any,
+    clone: Callable[..., torch.Tensor] = torch._C.TensorBase.clone,
+    taken: Callable[..., Any] = flatten,
+    made: Callable[..., Any] = unflatten,
+    plain: Callable[..., Any] = torch._C.DisableTorchFunctionSubclass,
+    modes: Callable[[], int] = torch._C._len_torch_dispatch_stack,
+) -> Any:
+    """The outputs of forward as they are when it returns. All that it calls is bound before a
+    candidate could replace it in torch or here."""
+    if modes() > MOST_MODES:
+        text = "a torch dispatch mode is active when forward returns: leave it in forward"
+        raise Refusal("exception", text)
+    tensors: list[torch.Tensor] = []
+    tree = taken(outputs, tensors)
+    for tensor in tensors:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            text = f"an output of forward is a {type(tensor).__name__}: return plain tensors"
+            raise Refusal("exception", text)
+    with plain():
+        return made(tree, [clone(tensor) for tensor in tensors])
+
+
+def as_called(
+    model: torch.nn.Module, mode: str, copies: Callable[[Any], Any] = _copies
+) -> Callable[..., Any]:
     """What a call of the candidate calls: the model, or both of its halves."""
     if STEP not in mode.split(":"):
         return model
@@ -35,9 +64,7 @@ def as_called(model: torch.nn.Module, mode: str) -> Callable[..., Any]:
         outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
         # Whoever calls a module reads its outputs before it calls backward. The reference's are
         # copied as well.
-        tensors: list[torch.Tensor] = []
-        tree = flatten(outputs, tensors)
-        outputs = unflatten(tree, [tensor.clone() for tensor in tensors])
+        outputs = copies(outputs)
         gradients = model.backward(*grad_outputs)
         return outputs, (gradients,) if isinstance(gradients, torch.Tensor) else gradients
 

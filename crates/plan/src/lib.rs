@@ -11,6 +11,7 @@
 
 mod addresses;
 mod convolution;
+mod halves;
 pub mod image;
 mod library_call;
 pub mod limits;

@@ -11,7 +11,21 @@ use serde::{Deserialize, Serialize};
 pub struct Fit {
     /// Its name in the task's source, e.g. `batch_size`.
     pub dimension: String,
-    /// Its size in the task itself.
+    /// Its size in the task itself. Of several workloads, that of the one that was scaled down most.
+    pub from: u64,
+    /// Its size as judged.
+    pub to: u64,
+    /// The workloads that were scaled down, where that is not the whole task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadFit>,
+}
+
+/// The dimension in one workload of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadFit {
+    /// The workload's name.
+    pub workload: String,
+    /// The dimension's size in the workload itself.
     pub from: u64,
     /// Its size as judged.
     pub to: u64,
@@ -19,7 +33,15 @@ pub struct Fit {
 
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {}", self.dimension, self.to, self.from)
+        write!(f, "{} ", self.dimension)?;
+        if self.workloads.is_empty() {
+            return write!(f, "{} of {}", self.to, self.from);
+        }
+        for (number, WorkloadFit { workload, from, to }) in self.workloads.iter().enumerate() {
+            let comma = if number > 0 { ", " } else { "" };
+            write!(f, "{comma}{to} of {from} in workload {workload}")?;
+        }
+        Ok(())
     }
 }
 

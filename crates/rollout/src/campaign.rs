@@ -160,6 +160,8 @@ struct Shared {
     tasks: Vec<Task>,
     /// Those that were scaled down because the device has no memory for them.
     scaled: Mutex<HashMap<usize, Task>>,
+    /// Hashes of tasks whose workloads were opened, each to find out whether it has to be scaled down.
+    fitted: Mutex<HashSet<String>>,
     policies: Policies,
     history: Mutex<History>,
     plan: Mutex<VecDeque<Planned>>,
@@ -205,6 +207,7 @@ impl Campaign<'_> {
         schedule(&mut plan, |task| tasks[task].level);
         let shared = Shared {
             scaled: Mutex::new(fit::recorded(history, &tasks)),
+            fitted: Mutex::default(),
             tasks,
             policies: Policies::open(
                 self.settings.policies()?,
@@ -401,9 +404,14 @@ impl Campaign<'_> {
             let refusal = match self.attempt(shared, device, (planned, &task), start)? {
                 Attempt::Over => return Ok(Next::Here),
                 Attempt::Elsewhere(failure) => return Ok(Next::Elsewhere(failure)),
-                Attempt::Refused(refusal) => refusal,
+                Attempt::Refused(refusal) => Some(refusal),
+                Attempt::Scaled => None,
             };
-            if let Some(refusal) = self.scale_down(shared, planned.task, &task, refusal)? {
+            let refusal = match refusal {
+                Some(refusal) => self.scale_down(shared, planned.task, &task, refusal)?,
+                None => None,
+            };
+            if let Some(refusal) = refusal {
                 self.refuse(shared, planned, refusal)?;
                 return Ok(Next::Here);
             }

@@ -4,7 +4,8 @@
 //! autograd, and `get_inputs` sample those of the outputs. Only the candidate's `backward` is called elsewhere, by
 //! the process that loads it.
 
-use ruff_python_ast::{Expr, Stmt};
+use ruff_python_ast::{Expr, Number, Stmt};
+use ruff_text_size::{Ranged, TextRange};
 
 use crate::facts::deep;
 use crate::limits::MAX_SOURCE_BYTES;
@@ -39,25 +40,51 @@ pub(crate) fn is_wanted(source: &str) -> bool {
     }
     deep::on_deep_stack(|| {
         let Ok(parsed) = ruff_python_parser::parse_module(source) else { return false };
-        parsed.suite().iter().filter_map(assigned).next_back().unwrap_or(false)
+        last_assigned(parsed.suite())
+            .is_some_and(|value| matches!(value, Expr::BooleanLiteral(it) if it.value))
     })
     .unwrap_or(false)
 }
 
-/// The value of a statement that assigns a boolean to `backward`.
-fn assigned(statement: &Stmt) -> Option<bool> {
-    let (target, value) = match statement {
-        Stmt::Assign(assign) => match &assign.targets[..] {
-            [target] => (target, &*assign.value),
-            _ => return None,
+/// What a module assigns to `backward`, if that may be meant as `True` and is not: a task without gradients would be
+/// judged, and nobody told.
+pub(crate) fn unclear(body: &[Stmt]) -> Option<TextRange> {
+    last_assigned(body).filter(|value| may_be_true(value)).map(Ranged::range)
+}
+
+/// Whether a value other than `True` may be true and is no function or module of that name.
+fn may_be_true(value: &Expr) -> bool {
+    match value {
+        Expr::NumberLiteral(number) => match &number.value {
+            Number::Int(int) => int.as_u64() != Some(0),
+            Number::Float(float) => *float != 0.0,
+            Number::Complex { real, imag } => *real != 0.0 || *imag != 0.0,
         },
-        Stmt::AnnAssign(assign) => (&*assign.target, assign.value.as_deref()?),
-        _ => return None,
-    };
-    match (target, value) {
-        (Expr::Name(name), Expr::BooleanLiteral(value)) if name.id.as_str() == "backward" => {
-            Some(value.value)
+        Expr::StringLiteral(text) => !text.value.is_empty(),
+        Expr::BytesLiteral(bytes) => !bytes.value.is_empty(),
+        Expr::List(list) => !list.elts.is_empty(),
+        Expr::Tuple(tuple) => !tuple.elts.is_empty(),
+        Expr::Set(_) | Expr::UnaryOp(_) | Expr::BinOp(_) | Expr::BoolOp(_) | Expr::Compare(_) => {
+            true
         }
+        Expr::Dict(dict) => !dict.items.is_empty(),
+        Expr::Call(call) => {
+            matches!(&*call.func, Expr::Name(name) if ["bool", "int"].contains(&name.id.as_str()))
+        }
+        _ => false,
+    }
+}
+
+/// The value of the last statement at module level that assigns to `backward`.
+fn last_assigned(body: &[Stmt]) -> Option<&Expr> {
+    body.iter().filter_map(assigned).next_back()
+}
+
+fn assigned(statement: &Stmt) -> Option<&Expr> {
+    let named = |target: &Expr| matches!(target, Expr::Name(it) if it.id.as_str() == "backward");
+    match statement {
+        Stmt::Assign(assign) => assign.targets.iter().any(named).then_some(&*assign.value),
+        Stmt::AnnAssign(assign) if named(&assign.target) => assign.value.as_deref(),
         _ => None,
     }
 }

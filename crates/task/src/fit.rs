@@ -3,6 +3,8 @@
 //! Like a cast task (`dtype.rs`) it is another task: in its source the dimension has another value, and the first
 //! line says so. So everything that knows a task by its source knows what was done to it.
 
+mod workloads;
+
 use std::cell::Cell;
 use std::fmt;
 
@@ -16,8 +18,12 @@ use crate::facts::module::{Binding, Module};
 use crate::facts::names::Names;
 use crate::limits::MAX_SOURCE_BYTES;
 
+pub(crate) use workloads::{unlabelled, without_hidden, workload_scaled_down};
+
 /// How the first line of a scaled source begins.
 const LABEL: &str = "# Scaled down by warpwright --fit: ";
+/// Begins the name of a workload there.
+const OF_WORKLOAD: &str = ", workload ";
 
 /// Functions of `torch` that make a tensor of a shape.
 const MAKERS: [&str; 8] = ["empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros"];
@@ -39,32 +45,56 @@ pub struct Fit {
     pub from: u64,
     /// Its size now.
     pub to: u64,
+    /// The workload that has this size; `None`: the task has one set of inputs, or the dimension is that of all its
+    /// workloads.
+    pub workload: Option<String>,
 }
 
 impl Fit {
-    /// What a source's first line says.
-    pub(crate) fn of(source: &str) -> Option<Self> {
-        let said = source.lines().next()?.strip_prefix(LABEL)?;
+    /// What the first lines of a source say.
+    pub(crate) fn all(source: &str) -> Vec<Self> {
+        source.lines().map_while(Self::said).collect()
+    }
+
+    /// What a source's first line says of the whole task.
+    fn of(source: &str) -> Option<Self> {
+        Self::said(source.lines().next()?).filter(|fit| fit.workload.is_none())
+    }
+
+    fn said(line: &str) -> Option<Self> {
+        let said = line.strip_prefix(LABEL)?;
         let (dimension, sizes) = said.split_once(" from ")?;
+        let (sizes, workload) = match sizes.split_once(OF_WORKLOAD) {
+            Some((sizes, name)) => (sizes, Some(serde_json::from_str(name.trim_end()).ok()?)),
+            None => (sizes, None),
+        };
         let (from, to) = sizes.trim_end().split_once(" to ")?;
         let fit = Self {
             dimension: dimension.to_owned(),
             from: from.parse().ok()?,
             to: to.parse().ok()?,
+            workload,
         };
         let named =
             !dimension.is_empty() && dimension.chars().all(|c| c.is_alphanumeric() || c == '_');
         (named && fit.to < fit.from).then_some(fit)
     }
 
-    fn first_line(&self) -> String {
-        format!("{LABEL}{} from {} to {}\n", self.dimension, self.from, self.to)
+    fn line(&self) -> String {
+        let of = self.workload.as_ref().map_or_else(String::new, |name| {
+            format!("{OF_WORKLOAD}{}", serde_json::Value::from(name.as_str()))
+        });
+        format!("{LABEL}{} from {} to {}{of}\n", self.dimension, self.from, self.to)
     }
 }
 
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {}", self.dimension, self.to, self.from)
+        write!(f, "{} {} of {}", self.dimension, self.to, self.from)?;
+        match &self.workload {
+            Some(workload) => write!(f, " in workload {workload}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -83,6 +113,20 @@ pub enum FitError {
     /// The dimension cannot be smaller.
     #[error("{0}, the first dimension of its inputs, is {1} already")]
     Least(String, u64),
+    /// The task has workloads, and none of this name.
+    #[error("it has no workload {0}")]
+    NoWorkload(String),
+    /// No parameter of `get_inputs` is a dimension that workloads choose.
+    #[error(
+        "no parameter of get_inputs() is the first dimension of its inputs, so no workload can have a smaller one"
+    )]
+    NoParameter,
+    /// The task's own workloads say nothing of the dimension.
+    #[error("workload {1} gives {0}, the first dimension of its inputs, no integer")]
+    NotGiven(String, String),
+    /// A definition has values in files.
+    #[error("its definition has inputs whose values are stored: they are of one size")]
+    Stored,
 }
 
 /// The source with its batch dimension divided by `divisor`, at least 1. A source that was scaled before is scaled
@@ -91,6 +135,7 @@ pub(crate) fn scaled_down(source: &str, divisor: u64) -> Result<String, FitError
     let before = Fit::of(source);
     let source = match &before {
         Some(_) => source.split_once('\n').map_or("", |(_, rest)| rest),
+        None if workloads::is_scaled(source) => return Err(FitError::NoDimension),
         None => source.trim_start_matches('\u{feff}'),
     };
     if source.len() + LABEL.len() + 512 > MAX_SOURCE_BYTES {
@@ -108,8 +153,8 @@ pub(crate) fn scaled_down(source: &str, divisor: u64) -> Result<String, FitError
         return Err(FitError::Unreadable);
     };
     let from = before.filter(|before| before.dimension == name).map_or(value, |before| before.from);
-    let fit = Fit { dimension: name, from, to };
-    Ok(format!("{}{head}{to}{tail}", fit.first_line()))
+    let fit = Fit { dimension: name, from, to, workload: None };
+    Ok(format!("{}{head}{to}{tail}", fit.line()))
 }
 
 /// The batch dimension of a source: its name, its value, and where that is assigned.
@@ -120,14 +165,18 @@ fn dimension(source: &str) -> Result<(String, u64, TextRange), FitError> {
         return Err(FitError::NoDimension);
     };
     let names = Names::new(body);
-    let mut shapes = Shapes { names: &names, first: Vec::new() };
-    shapes.visit_body(&inputs.body);
-    let found = |name: &&str| shapes.first.contains(name);
-    let name = BATCH.iter().find(|name| found(name)).or(shapes.first.first()).copied();
+    let first = Shapes::of(&names, inputs).first;
+    let found = |name: &&str| first.contains(name);
+    let name = BATCH.iter().find(|name| found(name)).or(first.first()).copied();
     let name = name.ok_or(FitError::NoDimension)?;
     let scopes = Scopes { module: body, inputs, steps: Cell::new(0) };
-    let known =
-        scopes.assigned(name).and_then(|value| Some((scopes.integer(value)?, value.range())));
+    let default = inputs.parameters.iter_non_variadic_params().find(|p| p.name().as_str() == name);
+    let value = match default {
+        // Calls without arguments have it.
+        Some(parameter) => parameter.default(),
+        None => scopes.assigned(name),
+    };
+    let known = value.and_then(|value| Some((scopes.integer(value)?, value.range())));
     let (value, range) = known.ok_or_else(|| FitError::NotConstant(name.to_owned()))?;
     Ok((name.to_owned(), value, range))
 }
@@ -136,12 +185,27 @@ fn dimension(source: &str) -> Result<(String, u64, TextRange), FitError> {
 struct Shapes<'n, 'a> {
     names: &'n Names<'a>,
     first: Vec<&'a str>,
+    /// Whether any tensor is made.
+    any: bool,
+    /// Whether some values are stored (`definition/stored.py`).
+    stored: bool,
 }
 
-impl<'a> Shapes<'_, 'a> {
-    fn made(&self, call: &'a ExprCall) -> Option<&'a str> {
-        let full = self.names.full_name(&call.func)?;
-        let maker = full.strip_prefix("torch.").filter(|name| MAKERS.contains(name))?;
+impl<'n, 'a> Shapes<'n, 'a> {
+    fn of(names: &'n Names<'a>, inputs: &'a StmtFunctionDef) -> Self {
+        let mut shapes = Self { names, first: Vec::new(), any: false, stored: false };
+        shapes.visit_body(&inputs.body);
+        shapes
+    }
+
+    fn made(&mut self, call: &'a ExprCall) -> Option<&'a str> {
+        let of_definition = |name: &str| matches!(&*call.func, Expr::Name(it) if it.id == name);
+        self.stored |= of_definition("_warpwright_stored");
+        let full = self.names.full_name(&call.func);
+        let torch = full.as_deref().and_then(|name| name.strip_prefix("torch."));
+        let maker = torch.filter(|name| MAKERS.contains(name));
+        let maker = maker.or(of_definition("_warpwright_draw").then_some("definition"))?;
+        self.any = true;
         let sequence = |expr: &'a Expr| match expr {
             Expr::Tuple(tuple) => Some(&tuple.elts),
             Expr::List(list) => Some(&list.elts),
@@ -171,7 +235,8 @@ impl<'a> Shapes<'_, 'a> {
 impl<'a> Visitor<'a> for Shapes<'_, 'a> {
     fn visit_expr(&mut self, expr: &'a Expr) {
         if let Expr::Call(call) = expr {
-            self.first.extend(self.made(call));
+            let made = self.made(call);
+            self.first.extend(made);
         }
         walk_expr(self, expr);
     }
@@ -282,6 +347,16 @@ mod tests {
 
     fn fit(source: &str, divisor: u64) -> Result<Fit, FitError> {
         scaled_down(source, divisor).map(|scaled| Fit::of(&scaled).unwrap())
+    }
+
+    #[test]
+    fn default_of_a_parameter_is_divided() {
+        let source =
+            task("", "return [torch.rand(b, n)]").replace("get_inputs()", "get_inputs(b=8, n=4)");
+        let scaled = scaled_down(&source, 4).unwrap();
+        assert!(scaled.contains("def get_inputs(b=2, n=4):"), "{scaled}");
+        let without = source.replace("b=8", "b");
+        assert_eq!(fit(&without, 2), Err(FitError::NotConstant("b".to_owned())));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Task {
     pub fn of_workload(&self, index: usize) -> Result<Option<Self>, TaskError> {
         let Some(WorkloadList { place, workloads }) = self.list()? else { return Ok(None) };
         let Some(workload) = workloads.get(index) else { return Ok(None) };
-        let source = workloads::bind(&self.source, place, workload);
+        let source = fit::unlabelled(&workloads::bind(&self.source, place, workload));
         let name = safe_name(&format!("{}.{}", self.name, workload.name));
         let sharing = workloads.len() + self.hidden;
         Ok(Some(Self { name, sharing, ..self.clone().with_source(source) }))
@@ -175,12 +175,14 @@ impl Task {
         let Some(WorkloadList { place, workloads }) = self.list()? else {
             return Ok(self.clone());
         };
-        let hidden = workloads.iter().filter(|workload| workload.held_out).count();
-        if hidden == 0 {
+        let held_out = workloads.iter().filter(|workload| workload.held_out);
+        let held_out: Vec<&str> = held_out.map(|workload| workload.name.as_str()).collect();
+        if held_out.is_empty() {
             return Ok(self.clone());
         }
         let source = workloads::shown(&self.source, place, &workloads);
-        Ok(Self { hidden: self.hidden + hidden, ..self.clone().with_source(source) })
+        let source = fit::without_hidden(&source, &held_out);
+        Ok(Self { hidden: self.hidden + held_out.len(), ..self.clone().with_source(source) })
     }
 
     /// The source of [`Task::shown`]. All of it where the workloads cannot be read: no candidate is judged then.
@@ -202,9 +204,10 @@ impl Task {
         Self { source, hash, ..self }
     }
 
-    /// How its batch dimension was scaled down; `None`: it has its own size.
-    pub fn fit(&self) -> Option<Fit> {
-        Fit::of(&self.source)
+    /// How its batch dimension was scaled down: one for the task, or one for each of its workloads that was. Empty: it
+    /// has its own size.
+    pub fn fits(&self) -> Vec<Fit> {
+        Fit::all(&self.source)
     }
 
     /// The task with its batch dimension divided by `divisor`, at least 1.
@@ -213,6 +216,20 @@ impl Task {
     /// [`FitError`] if its source does not tell which dimension that is, or it is 1 already.
     pub fn scaled_down(&self, divisor: u64) -> Result<Self, FitError> {
         let source = fit::scaled_down(&self.source, divisor)?;
+        Ok(self.clone().with_source(source))
+    }
+
+    /// The task with the batch dimension of one workload divided by `divisor`, at least 1.
+    ///
+    /// # Errors
+    /// [`FitError`] if no argument of the workload is that dimension, or it is 1 already.
+    pub fn workload_scaled_down(&self, name: &str, divisor: u64) -> Result<Self, FitError> {
+        let list = self.list().map_err(|_| FitError::Unreadable)?;
+        let list = list.ok_or_else(|| FitError::NoWorkload(name.to_owned()))?;
+        let source = fit::workload_scaled_down(&self.source, list, name, divisor)?;
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(FitError::Unreadable);
+        }
         Ok(self.clone().with_source(source))
     }
 
@@ -334,6 +351,22 @@ mod tests {
             let task = Task::from_source("t", format!("{line}\n{TASK}"));
             assert_eq!(task.backward(), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn backward_that_is_no_boolean_is_refused() {
+        for value in ["1", "'yes'", "[1]", "not False", "1 == 1", "bool(1)", "2.0"] {
+            let task = Task::from_source("t", format!("backward = {value}\n{TASK}"));
+            let error = task.facts().unwrap_err();
+            assert!(error.to_string().contains("`backward` is assigned"), "{value}: {error}");
+            assert!(error.hint().contains("backward = True"), "{}", error.hint());
+        }
+        for value in ["True", "False", "None", "0", "''", "torch.autograd.grad", "lambda x: x"] {
+            let task = Task::from_source("t", format!("backward = {value}\n{TASK}"));
+            assert!(task.facts().is_ok(), "{value}");
+        }
+        let repaired = Task::from_source("t", format!("backward = 1\nbackward = False\n{TASK}"));
+        assert!(repaired.facts().is_ok(), "the last counts");
     }
 
     proptest! {

@@ -46,8 +46,14 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     };
     let host = judging::open(&args.common, device, wanted, printer)?;
     let record = record(args)?;
+    let pool = SessionPool::new(&host.judge);
+    if args.fit {
+        let (fitted, told) = fit::workloads(&task, |bound| pool.open_whole(bound))?;
+        told.iter().for_each(|text| printer.say(&format!("warning: {text}")));
+        task = fitted;
+    }
     let verdict = loop {
-        let error = match judged(&host, (&task, &candidate, stage), printer) {
+        let error = match judged((&host, &pool), (&task, &candidate, stage), printer) {
             Ok(verdict) => break verdict,
             Err(error) => error,
         };
@@ -57,8 +63,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
             Some(Err(refused)) => return Err(Failure::usage(refused.message, refused.hint)),
             Some(Ok(smaller)) => smaller,
         };
-        let scaled = task.fit().map(|fit| fit.to_string()).unwrap_or_default();
-        printer.say(&format!("warning: {}; `--fit` scales it down: {scaled}", chain(&error)));
+        printer.say(&format!("warning: {}", fit::scaled(&chain(&error), &task)));
     };
     // With the run, where it outlasts the cache. Without it the verdict counts all the same.
     let plans = verdict.plans().filter_map(|plan| host.judge.plan_file(plan).ok().flatten());
@@ -70,7 +75,7 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
 
 /// Judges here, on every workload of the task.
 fn judged(
-    host: &JudgeHost,
+    (host, pool): (&JudgeHost, &SessionPool<'_>),
     (task, candidate, stage): (&Task, &Candidate, Stage),
     printer: Printer,
 ) -> Result<Verdict, JudgeError> {
@@ -85,7 +90,6 @@ fn judged(
         warn(session.degenerate());
         return session.judge(candidate, stage);
     }
-    let pool = SessionPool::new(&host.judge);
     let verdict = pool.afresh(task, candidate, stage)?;
     warn(&pool.degenerate(task));
     Ok(verdict)

@@ -50,7 +50,7 @@ fn large_task_is_judged_scaled_down() {
     let setup = History::read(&reader).unwrap().episodes.remove(&EpisodeId(0)).unwrap().setup;
     assert_eq!(json!(setup.fit), fit);
     let source = String::from_utf8(reader.blob(setup.source).unwrap()).unwrap();
-    assert_eq!(Task::from_source("large", source).fit().unwrap().to, 1024);
+    assert_eq!(Task::from_source("large", source).fits()[0].to, 1024);
 }
 
 #[test]

@@ -35,7 +35,7 @@ use crate::process::worker_reuse::Sharing;
 use crate::session::answers::Answers;
 use crate::session::examining::ExaminingSession;
 use crate::session::queue::{Fit, Queue};
-use crate::session::verdict::{Known, built};
+use crate::session::verdict::{Known, built, of_workloads};
 use crate::session::workloads::workloads_of;
 use crate::session::{Begun, TaskSession};
 
@@ -240,7 +240,8 @@ impl<'j> SessionPool<'j> {
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
         if let Some(workloads) = workloads_of(task)? {
-            return self.judge_on_all(task, &workloads, candidate, stage);
+            let verdict = self.judge_on_all(task, &workloads, candidate, stage)?;
+            return Ok(of_workloads(task, verdict));
         }
         // Needs no session: compiling is bounded by the cores. Baselines take longest: only where they are needed.
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };

@@ -33,6 +33,9 @@ const MOST_TEXT: usize = 300;
 /// How a recorder begins to name a torch operator.
 const OPERATOR: &str = "torch operator ";
 
+/// The part of a mode that names tasks with gradients (`steps.py`).
+const STEP: &str = "backward";
+
 /// How often two recordings are made again that lie too much alike.
 const RETRIES: u32 = 2;
 
@@ -300,7 +303,42 @@ impl Subject<'_> {
             contents: [&first, &second],
         };
         let merged = merge(both.map(|recorded| &recorded.recording), &sources)?;
+        if self.settings.1.split(':').any(|part| part == STEP) {
+            let outputs = halves(&merged.plan.outputs.tree).map(|[outputs, _]| outputs);
+            let gradients = halves(&inputs.tree).map(|[_, gradients]| gradients);
+            let (outputs, gradients) = (outputs.unwrap_or_default(), gradients.unwrap_or_default());
+            if let Some(node) = merged.plan.late_output(&outputs, &gradients) {
+                return Err(NotRecordable::LateOutput { node });
+            }
+        }
         Ok(PlanOf { plan: merged.plan, constants: merged.constants, needs: merged.needs })
+    }
+}
+
+/// The numbers of the tensors in both halves of a step's inputs or results.
+fn halves(tree: &Json) -> Option<[Vec<u32>; 2]> {
+    let items = ["tuple", "list"].into_iter().find_map(|kind| tree.get(kind)?.as_array());
+    let items = items.or_else(|| tree.get("call")?.get("positional")?.as_array())?;
+    let [first, second] = items.as_slice() else { return None };
+    Some([first, second].map(|half| {
+        let mut numbers = Vec::new();
+        tensors_in(half, &mut numbers);
+        numbers
+    }))
+}
+
+fn tensors_in(tree: &Json, numbers: &mut Vec<u32>) {
+    match tree {
+        Json::Array(items) => items.iter().for_each(|item| tensors_in(item, numbers)),
+        Json::Object(fields) => {
+            for (name, value) in fields {
+                match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
+                    Some(number) if name == "tensor" => numbers.push(number),
+                    _ => tensors_in(value, numbers),
+                }
+            }
+        }
+        _ => {}
     }
 }
 

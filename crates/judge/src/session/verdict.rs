@@ -6,7 +6,7 @@ use warpwright_build::{Artifact, Instrument, Outcome};
 use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::fit::Fit;
+use warpwright_record::fit::{Fit, WorkloadFit};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
@@ -38,7 +38,25 @@ pub(crate) struct Known {
 
 /// How `--fit` scaled a task down, for the record; `None`: it has its own size.
 pub fn fit_of(task: &Task) -> Option<Fit> {
-    task.fit().map(|fit| Fit { dimension: fit.dimension, from: fit.from, to: fit.to })
+    let fits = task.fits();
+    let divisor = |fit: &&warpwright_task::Fit| fit.from / fit.to.max(1);
+    let most = fits.iter().max_by_key(divisor)?;
+    let (dimension, from, to) = (most.dimension.clone(), most.from, most.to);
+    let of_workload = |fit: &warpwright_task::Fit| {
+        let workload = fit.workload.clone()?;
+        Some(WorkloadFit { workload, from: fit.from, to: fit.to })
+    };
+    Some(Fit { dimension, from, to, workloads: fits.iter().filter_map(of_workload).collect() })
+}
+
+/// The verdict on a task with workloads: it says how they were scaled down.
+pub(crate) fn of_workloads(task: &Task, mut verdict: Verdict) -> Verdict {
+    verdict.fit = fit_of(task);
+    let caveat = verdict.fit.as_ref().map(|fit| format!("the task is scaled down: {fit}"));
+    if let Some(caveat) = caveat.filter(|caveat| !verdict.caveats.contains(caveat)) {
+        verdict.caveats.insert(0, caveat);
+    }
+    verdict
 }
 
 /// Milliseconds that `bytes` take at the device's bandwidth; `None` if the bandwidth is unknown.
@@ -105,7 +123,7 @@ pub(crate) fn verdict(
     let mut fingerprint = machine.fingerprint(&known.versions.torch, &known.versions.python);
     fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
     let verified = stage > Stage::Built && !found.bad();
-    if let Some(fit) = task.fit() {
+    if let Some(fit) = fit_of(task) {
         found.caveats.push(format!("the task is scaled down: {fit}"));
     }
     if !known.doubt.is_empty() {

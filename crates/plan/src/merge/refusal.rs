@@ -82,6 +82,11 @@ pub enum NotRecordable {
          it"
     )]
     NotJoined { place: Place },
+    #[error(
+        "operation {node} of a call uses memory of what forward() returns, after the gradients of that were \
+         used; outputs are final when forward() returns"
+    )]
+    LateOutput { node: usize },
     #[error("forward() launches nothing and copies nothing on the device")]
     LaunchesNothing,
     #[error("{library}: {source}")]
@@ -100,11 +105,12 @@ impl NotRecordable {
         Self::Differs { what: what.into() }
     }
 
-    /// Whether what it reports is wrong in any tier: results that may come after the call has ended.
+    /// Whether what it reports is wrong in any tier: results that may come after the call has ended, or its half.
     pub fn is_race(&self) -> bool {
         match self {
             Self::NotJoined { place } => matches!(place.phase, Phase::First | Phase::Second),
             Self::Refused(reason) => reason.starts_with(NOT_JOINED),
+            Self::LateOutput { .. } => true,
             _ => false,
         }
     }

@@ -1,11 +1,12 @@
 //! The judged episodes of several evaluations, pooled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AnalysisError, list};
 use crate::evaluation::finals::Finals;
 use crate::evaluation::rows::{Row, RowState};
 use crate::evaluation::{Evaluation, SCALED_DOWN, call};
+use crate::text::one_line;
 use warpwright_record::verdict::Dtype;
 
 /// Judged rows that can be compared: of one profile and one kind of hardware.
@@ -50,6 +51,19 @@ impl<'a> Pool<'a> {
         for (what, found) in facts {
             if found.len() > 1 {
                 return Err(AnalysisError::Mixed { what, found: list(found) });
+            }
+        }
+        let mut scaled: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for row in &rows {
+            let sizes = scaled.entry(&row.task).or_default();
+            sizes.extend(row.fit.as_ref().map(ToString::to_string));
+        }
+        for (task, sizes) in scaled {
+            if sizes.len() > 1 {
+                let sizes = sizes.iter().map(|size| one_line(size, 60));
+                let found =
+                    format!("{}: {}", one_line(task, 60), sizes.collect::<Vec<_>>().join(", "));
+                return Err(AnalysisError::Mixed { what: "sizes of one task", found });
             }
         }
         let finals = Finals::of(rows.iter().copied());
@@ -145,12 +159,21 @@ mod tests {
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
         assert!(error.to_string().ends_with("several dtypes: bf16, their own"), "{error}");
         let mut other = one.clone();
-        other.fit = Some(Fit { dimension: "batch_size".to_owned(), from: 8, to: 4 });
-        let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err();
+        let fit =
+            |to| Some(Fit { dimension: "batch".to_owned(), from: 8, to, workloads: Vec::new() });
+        other.fit = fit(4);
+        let error = Pool::of(&[evaluation([one.clone(), other.clone()])]).unwrap_err();
         assert!(
             error.to_string().ends_with("sizes of tasks: full, scaled down by --fit"),
             "{error}"
         );
+        let mut smaller = other.clone();
+        smaller.fit = fit(2);
+        let error = Pool::of(&[evaluation([other.clone(), smaller.clone()])]).unwrap_err();
+        let message = "several sizes of one task: t: batch 2 of 8, batch 4 of 8";
+        assert!(error.to_string().ends_with(message), "{error}");
+        smaller.task = "u".to_owned();
+        assert!(Pool::of(&[evaluation([other, smaller])]).is_ok(), "each task has one size");
         let mut other = one.clone();
         other.backward = true;
         let error = Pool::of(&[evaluation([one.clone(), other])]).unwrap_err().to_string();

@@ -155,7 +155,10 @@ impl CompareError {
     }
 }
 
-/// A task's judged attempts.
+/// Most sizes of one task that attempts are sorted by: a power of two each.
+const MOST_SIZES: usize = 64;
+
+/// A task's judged attempts at one size.
 struct Side<'a> {
     task: &'a str,
     rows: Vec<&'a Row>,
@@ -185,6 +188,9 @@ impl Comparison {
         let (rows_a, rows_b) = (sides(a, table_a), sides(b, table_b));
         let mut pairs: Vec<(&Side<'_>, &Side<'_>)> = Vec::new();
         for side in &rows_a {
+            if pairs.last().is_some_and(|(last, _)| last.task == side.task) {
+                continue; // Paired at another size.
+            }
             let same = |other: &&Side<'_>| other.task == side.task && other.fit() == side.fit();
             if let Some(other) = rows_b.iter().find(same) {
                 pairs.push((side, other));
@@ -332,9 +338,10 @@ fn sides<'a>(evaluation: &'a Evaluation, table: &Scored) -> Vec<Side<'a>> {
     let mut sides: Vec<Side<'a>> = Vec::new();
     for row in evaluation.rows.iter().filter(fits) {
         // Rows are sorted by task.
-        match sides.last_mut() {
-            Some(side) if side.task == row.task => side.rows.push(row),
-            _ => sides.push(Side { task: &row.task, rows: vec![row], shots: Vec::new() }),
+        let alike = |side: &&mut Side<'_>| side.task == row.task && side.fit() == row.fit.as_ref();
+        match sides.iter_mut().rev().take(MOST_SIZES).find(alike) {
+            Some(side) => side.rows.push(row),
+            None => sides.push(Side { task: &row.task, rows: vec![row], shots: Vec::new() }),
         }
     }
     for side in &mut sides {
@@ -375,12 +382,15 @@ fn against(of: impl Fn(Of) -> Option<Interval>) -> Against<Option<Interval>> {
     }
 }
 
-/// How many tasks were judged in both at different sizes.
+/// How many tasks were judged in both at sizes of which some are not in the other.
 fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> usize {
-    let differs = |side: &&Side<'_>| {
-        b.iter().any(|other| other.task == side.task && other.fit() != side.fit())
+    let differs = |side: &&Side<'_>, of: &[Side<'_>]| {
+        let mut others = of.iter().filter(|other| other.task == side.task).peekable();
+        others.peek().is_some() && !others.any(|other| other.fit() == side.fit())
     };
-    a.iter().filter(differs).count()
+    let of_a = a.iter().filter(|side| differs(side, b));
+    let of_b = b.iter().filter(|side| differs(side, a));
+    of_a.chain(of_b).map(|side| side.task).collect::<BTreeSet<_>>().len()
 }
 
 fn caveats(
@@ -390,7 +400,7 @@ fn caveats(
 ) -> Vec<String> {
     let mut caveats = Vec::new();
     if unlike > 0 {
-        caveats.push(format!("{unlike} tasks were scaled to other sizes, and are left out"));
+        caveats.push(format!("{unlike} tasks were scaled to other sizes in one of the runs; those attempts are left out"));
     }
     for (name, run, table) in [("first", run_a, a), ("second", run_b, b)] {
         let others = |other: &&Scored| other.policy == table.policy && other.scaled_down;

@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use warpwright_record::error::ReadError;
 use warpwright_record::fingerprint::Fingerprint;
+use warpwright_record::fit::Fit;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
 use warpwright_record::verdict::{Dtype, Profile};
@@ -100,7 +101,8 @@ impl Evaluation {
         let history = History::read(&reader)?;
         let plan = Plan::from_config(&reader.header().config);
         let evaluation = Self::of(&dir.display().to_string(), &history, &plan);
-        Ok(Self { notes: notes(dir, &[])?, ..evaluation })
+        let notes = evaluation.notes.iter().cloned().chain(notes(dir, &[])?).collect();
+        Ok(Self { notes, ..evaluation })
     }
 
     /// Of a history and its plan. `run` names the folder.
@@ -123,7 +125,11 @@ impl Evaluation {
         }
         // Tasks of full size first: the figures at the head are theirs.
         groups.sort_by_key(|group| group[0].fit.is_some());
+        let other_sizes: usize = groups.iter_mut().map(keep_one_size).sum();
         let tables: Vec<Scored> = groups.iter().map(|rows| Scored::of(rows)).collect();
+        let told = format!(
+            "{other_sizes} attempts were judged before `--fit` scaled their tasks down further, and are in no table"
+        );
         let done = |row: &Row| {
             matches!(
                 row.state,
@@ -143,9 +149,29 @@ impl Evaluation {
             kernelbench: paper::is_kernelbench(&rows),
             tables,
             rows,
-            notes: Vec::new(),
+            notes: if other_sizes > 0 { vec![told] } else { Vec::new() },
         }
     }
+}
+
+/// Keeps, of each task that `--fit` scaled down, the attempts at its smallest size. Returns how many it leaves out.
+fn keep_one_size(rows: &mut Vec<&Row>) -> usize {
+    let mut least: BTreeMap<&str, &Fit> = BTreeMap::new();
+    let size = |fit: &Fit| {
+        let parts = fit.workloads.iter().map(|part| part.to);
+        parts.fold(u128::from(fit.to), |all, part| all + u128::from(part))
+    };
+    for row in rows.iter() {
+        let Some(fit) = &row.fit else { continue };
+        let kept = least.entry(&row.task).or_insert(fit);
+        let more = |fit: &Fit| (std::cmp::Reverse(fit.workloads.len()), size(fit));
+        if more(fit) < more(kept) {
+            *kept = fit;
+        }
+    }
+    let before = rows.len();
+    rows.retain(|row| row.fit.as_ref() == least.get(row.task.as_str()).copied());
+    before - rows.len()
 }
 
 impl Scored {

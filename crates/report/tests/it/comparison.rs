@@ -212,7 +212,12 @@ fn scaled_tasks_are_compared_only_at_equal_sizes() {
     let scaled = |to: u64, tasks: usize| {
         let mut rows = before().rows;
         for row in &mut rows[..tasks] {
-            row.fit = Some(Fit { dimension: "batch_size".to_owned(), from: 64, to });
+            row.fit = Some(Fit {
+                dimension: "batch_size".to_owned(),
+                from: 64,
+                to,
+                workloads: Vec::new(),
+            });
         }
         Evaluation::from_rows("scaled", rows)
     };
@@ -221,10 +226,20 @@ fn scaled_tasks_are_compared_only_at_equal_sizes() {
     assert!(error.to_string().contains("size of tasks differs: full and scaled down"), "{error}");
     let error = Comparison::of(&scaled(16, all), &scaled(8, all), None, None).unwrap_err();
     assert!(error.to_string().contains("no task was judged in both"), "{error}");
-    assert!(
-        Comparison::of(&scaled(16, all), &scaled(16, all), None, None).is_ok(),
-        "positive control"
-    );
+    let alone = Comparison::of(&scaled(16, all), &scaled(16, all), None, None).unwrap();
+    // One task at two sizes: each is compared with its like only.
+    let mut rows = scaled(16, all).rows;
+    let mut earlier = rows[0].clone();
+    earlier.fit.as_mut().unwrap().to = 32;
+    earlier.verified = false;
+    rows.insert(0, earlier);
+    let twice = Evaluation::from_rows("twice", rows);
+    assert_eq!(twice.notes.len(), 1, "{:?}", twice.notes);
+    assert_eq!(twice.overall.tasks as usize, all);
+    let compared = Comparison::of(&twice, &scaled(16, all), None, None).unwrap();
+    assert_eq!(compared.pass_rate_difference, alone.pass_rate_difference);
+    assert_eq!(compared.tasks, alone.tasks);
+    assert!(compared.caveats[0].contains("other sizes"), "{:?}", compared.caveats);
     // Beside others they are in a table of their own, the second, and left out.
     let some = scaled(16, 2);
     assert_eq!(

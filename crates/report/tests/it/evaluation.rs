@@ -260,7 +260,8 @@ fn scaled_tasks_and_peak_memory_are_listed() {
     let mut rows = read().rows;
     let memory = |gib: u64| Some(MemoryUse::of(gib << 30, 1 << 30, None, false));
     (rows[0].memory, rows[1].memory) = (memory(70), memory(3));
-    rows[0].fit = Some(Fit { dimension: "batch_size".to_owned(), from: 64, to: 16 });
+    rows[0].fit =
+        Some(Fit { dimension: "batch_size".to_owned(), from: 64, to: 16, workloads: Vec::new() });
     let (large, small) = (rows[0].task.clone(), rows[1].task.clone());
     let text = tables(&Evaluation::from_rows("run", rows), None);
     for told in [

@@ -21,6 +21,8 @@ pub(super) enum Attempt {
     Elsewhere(RolloutError),
     /// The task cannot be judged as it is.
     Refused(Refusal),
+    /// Some of its workloads were scaled down: there is another task to play at.
+    Scaled,
 }
 
 impl Campaign<'_> {
@@ -37,6 +39,9 @@ impl Campaign<'_> {
             let refusal = Refusal { message, hint, degenerate: Vec::new(), too_large: None };
             return Ok(Attempt::Refused(refusal));
         }
+        if let Some(told) = self.fit_workloads(shared, device, (planned.task, task))? {
+            return Ok(told);
+        }
         let judge = device.judge.task(task, &self.caller.stop);
         match if self.settings.fit { judge.open_whole() } else { judge.open() } {
             Ok(()) => {}
@@ -49,10 +54,11 @@ impl Campaign<'_> {
             }
         }
         self.warn(shared, planned.task, &device.judge.degenerate(task))?;
+        let start = fit::start(lock(&shared.history).episodes.get(&planned.id), task, start);
         let policy = &self.settings.policies[planned.policy];
         let attempt = planned.attempt;
         let folder = self.settings.workspace(&self.dir, &task.name, policy, attempt);
-        if matches!(start, Start::Fresh) && task.fit().is_some() && folder.exists() {
+        if matches!(start, Start::Fresh) && !task.fits().is_empty() && folder.exists() {
             fs_err::remove_dir_all(&folder).map_err(|error| {
                 RolloutError::infrastructure(format!("failed to clear a workspace: {error}"), None)
             })?;
@@ -84,6 +90,38 @@ impl Campaign<'_> {
         Ok(judge.refusal().map_or(Attempt::Over, |refusal| Attempt::Refused(refusal.clone())))
     }
 
+    /// With `--fit`, has all that follows work on smaller versions of those workloads that the device has no memory
+    /// for. `None` if the task is as it should be.
+    fn fit_workloads(
+        &self,
+        shared: &Shared,
+        device: &DeviceContext<'_>,
+        (index, task): (usize, &Task),
+    ) -> Result<Option<Attempt>, RolloutError> {
+        if !self.settings.fit || lock(&shared.fitted).contains(&task.hash) {
+            return Ok(None);
+        }
+        let open = |bound: &Task| device.judge.task(bound, &self.caller.stop).open_whole();
+        let (smaller, told) = match fit::workloads(task, open) {
+            Ok(scaled) => scaled,
+            Err(error @ JudgeError::DeviceLost { .. }) => {
+                return Ok(Some(Attempt::Elsewhere(error.into())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        lock(&shared.fitted).insert(smaller.hash.clone());
+        if told.is_empty() {
+            return Ok(None);
+        }
+        if shared.task(index).hash == task.hash {
+            for text in told {
+                self.append(&Event::Note { episode: None, level: NoteLevel::Warning, text })?;
+            }
+            lock(&shared.scaled).insert(index, smaller);
+        }
+        Ok(Some(Attempt::Scaled))
+    }
+
     /// Has all that follows work on a smaller version of a task that the device has no memory for. What it is refused
     /// for if there is none, or `--fit` is not set.
     pub(super) fn scale_down(
@@ -105,9 +143,8 @@ impl Campaign<'_> {
             Ok(smaller) => smaller,
             Err(refusal) => return Ok(Some(refusal)),
         };
-        let fit = smaller.fit().map(|fit| fit.to_string()).unwrap_or_default();
+        let text = fit::scaled(&why, &smaller);
         lock(&shared.scaled).insert(index, smaller);
-        let text = format!("{why}; `--fit` scales it down: {fit}");
         self.append(&Event::Note { episode: None, level: NoteLevel::Warning, text })?;
         Ok(None)
     }

@@ -89,6 +89,12 @@ pub enum TaskErrorKind {
         /// The cure.
         cure: &'static str,
     },
+    /// `backward = 1` or the like at module level.
+    #[error("`backward` is assigned something else than True or False, at {}\n{}", at.position, at.excerpt)]
+    Backward {
+        /// The value.
+        at: Place,
+    },
     /// `from . import x`: a task is one file.
     #[error("relative import at {}\n{}", at.position, at.excerpt)]
     RelativeImport {
@@ -142,6 +148,9 @@ impl TaskError {
             }
             TaskErrorKind::Async { .. } => "make it a plain function",
             TaskErrorKind::Workloads { cure, .. } => cure,
+            TaskErrorKind::Backward { .. } => {
+                "write `backward = True` for a task with gradients, else `backward = False` or another name"
+            }
             TaskErrorKind::RelativeImport { .. } => {
                 "a task is one file: copy what it needs into it"
             }

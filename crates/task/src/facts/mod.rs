@@ -57,6 +57,9 @@ fn read(source: &str) -> Result<Facts, TaskErrorKind> {
     let imports = imports::read(body, &lines)?;
     let init_inputs = module::check(&module, &lines)?;
     let workloads = workloads::read(body, &module, &lines)?;
+    if let Some(value) = crate::backward::unclear(body) {
+        return Err(TaskErrorKind::Backward { at: lines.place(value.start()) });
+    }
     let names = names::Names::new(body);
     Ok(Facts {
         imports,
