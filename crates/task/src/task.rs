@@ -128,8 +128,13 @@ impl Task {
     /// # Errors
     /// As [`Task::workloads`].
     pub fn of_workload(&self, index: usize) -> Result<Option<Self>, TaskError> {
-        let Some(WorkloadList { place, workloads }) = self.list()? else { return Ok(None) };
+        let Some(WorkloadList { place, workloads, .. }) = self.list()? else { return Ok(None) };
         let Some(workload) = workloads.get(index) else { return Ok(None) };
+        if !workload.held_out && workloads.iter().any(|workload| workload.held_out) {
+            // As of the task that an agent sees: both have the same session.
+            let before = workloads.iter().take(index).filter(|workload| !workload.held_out);
+            return self.shown()?.of_workload(before.count());
+        }
         let source = fit::unlabelled(&workloads::bind(&self.source, place, workload));
         let name = safe_name(&format!("{}.{}", self.name, workload.name));
         let sharing = workloads.len() + self.hidden;
@@ -155,8 +160,7 @@ impl Task {
             return Ok(self);
         }
         let list = self.list()?;
-        let WorkloadList { place, mut workloads } =
-            list.unwrap_or_else(|| WorkloadList { place: 0..0, workloads: Vec::new() });
+        let WorkloadList { place, mut workloads, .. } = list.unwrap_or_default();
         let of = workloads.iter().filter(|workload| !workload.held_out).count();
         if wanted >= of.max(1) {
             // The task's own inputs are one.
@@ -164,23 +168,25 @@ impl Task {
         }
         workloads::hold_out(&mut workloads, wanted, (seed, &self.hash));
         let source = workloads::with_list(&self.source, place, &workloads);
-        Ok(self.with_source(source))
+        let task = self.with_source(source);
+        // It may be that some cannot be hidden.
+        task.list()?;
+        Ok(task)
     }
 
-    /// The task as an agent sees it: without the workloads that are held out.
+    /// The task as an agent sees it: without the workloads that are held out, and without defaults of `get_inputs`
+    /// that may be theirs.
     ///
     /// # Errors
     /// As [`Task::workloads`].
     pub fn shown(&self) -> Result<Self, TaskError> {
-        let Some(WorkloadList { place, workloads }) = self.list()? else {
-            return Ok(self.clone());
-        };
-        let held_out = workloads.iter().filter(|workload| workload.held_out);
+        let Some(list) = self.list()? else { return Ok(self.clone()) };
+        let held_out = list.workloads.iter().filter(|workload| workload.held_out);
         let held_out: Vec<&str> = held_out.map(|workload| workload.name.as_str()).collect();
         if held_out.is_empty() {
             return Ok(self.clone());
         }
-        let source = workloads::shown(&self.source, place, &workloads);
+        let source = workloads::shown(&self.source, &list);
         let source = fit::without_hidden(&source, &held_out);
         Ok(Self { hidden: self.hidden + held_out.len(), ..self.clone().with_source(source) })
     }

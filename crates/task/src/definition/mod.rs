@@ -22,6 +22,9 @@ use schema::Raw;
 use workload::{Context, LeftOut, Source, Workload};
 use wrong::Wrong;
 
+/// How the table of tensors that workloads carry begins; each is one line, named by its workload.
+pub(crate) const TENSORS: &str = "_warpwright_tensors = {\n";
+
 mod axes;
 mod check;
 pub(crate) mod folder;

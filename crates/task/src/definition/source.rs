@@ -116,7 +116,8 @@ fn literal(value: &Value) -> String {
 
 /// The tensors that workloads carry: integers as numbers, others as the hexadecimal of their bytes.
 fn tensors(text: &mut String, raw: &Raw, dtypes: &[Dtype], workloads: &[Workload]) {
-    text.push_str("\n\n_warpwright_tensors = {\n");
+    text.push_str("\n\n");
+    text.push_str(super::TENSORS);
     for workload in workloads {
         for (index, source) in workload.inputs.iter().enumerate() {
             let Source::Stored(at) = source else { continue };

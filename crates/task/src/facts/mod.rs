@@ -90,7 +90,8 @@ pub(crate) fn workloads_of(source: &str) -> Result<Option<WorkloadList>, TaskErr
         let range = function.range();
         let place = range.start().to_usize()..range.end().to_usize();
         let workloads = workloads::read(body, &module, &lines)?;
-        Ok(Some(WorkloadList { place, workloads }))
+        let defaults = workloads::defaults(&module);
+        Ok(Some(WorkloadList { place, workloads, defaults }))
     })
     .unwrap_or(Err(TaskErrorKind::Unreadable))
     .map_err(Into::into)

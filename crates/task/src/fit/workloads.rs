@@ -21,7 +21,7 @@ pub(crate) fn workload_scaled_down(
 ) -> Result<String, FitError> {
     let (dimension, position) =
         deep::on_deep_stack(|| parameter(source)).unwrap_or(Err(FitError::Unreadable))?;
-    let WorkloadList { place, mut workloads } = list;
+    let WorkloadList { place, mut workloads, .. } = list;
     let workload = workloads.iter_mut().find(|workload| workload.name == name);
     let workload = workload.ok_or_else(|| FitError::NoWorkload(name.to_owned()))?;
     let argument = match &mut workload.arguments {

@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use super::defaults::replaced_by;
 use super::literal::python;
-use super::{Workload, WorkloadTolerance};
+use super::{Workload, WorkloadList, WorkloadTolerance};
+use crate::definition::TENSORS;
 
 /// Python that defines `_warpwright_workload`.
 const FOOTER: &str = include_str!("../workload.py");
@@ -59,11 +61,32 @@ pub(crate) fn with_list(source: &str, list: Range<usize>, workloads: &[Workload]
     replaced(source, list, &written(workloads, 0))
 }
 
-/// The same without those that are held out.
-pub(crate) fn shown(source: &str, list: Range<usize>, workloads: &[Workload]) -> String {
+/// The source without what it says of workloads that are held out: their entries, defaults of `get_inputs`, which
+/// become the values of the first that is seen, and tensors that are stored for them.
+pub(crate) fn shown(source: &str, list: &WorkloadList) -> String {
     let (held_out, seen): (Vec<_>, Vec<_>) =
-        workloads.iter().cloned().partition(|workload| workload.held_out);
-    replaced(source, list, &written(&seen, held_out.len()))
+        list.workloads.iter().cloned().partition(|workload| workload.held_out);
+    let mut changes = vec![(list.place.clone(), written(&seen, held_out.len()))];
+    changes.extend(seen.iter().take(1).flat_map(|first| replaced_by(&list.defaults, first)));
+    // From the end, where it moves nothing that is still to be replaced.
+    changes.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+    let shown = changes
+        .into_iter()
+        .fold(source.to_owned(), |text, (place, by)| replaced(&text, place, &by));
+    without_tensors_of(&shown, &held_out)
+}
+
+/// Without the tensors that the source of a definition has for these workloads, one a line.
+fn without_tensors_of(source: &str, workloads: &[Workload]) -> String {
+    let Some(start) = source.find(TENSORS) else { return source.to_owned() };
+    let (before, all) = source.split_at(start);
+    let of_one = |line: &str| {
+        let begins = |w: &Workload| line.starts_with(&format!("    \"{}/", w.name));
+        workloads.iter().any(begins)
+    };
+    let mut text = before.to_owned();
+    text.extend(all.split_inclusive('\n').filter(|line| !of_one(line)));
+    text
 }
 
 fn replaced(source: &str, range: Range<usize>, by: &str) -> String {

@@ -5,6 +5,7 @@
 //! source knows a workload too, and needs to know nothing of the others.
 
 mod bind;
+mod defaults;
 mod literal;
 mod read;
 
@@ -17,7 +18,8 @@ use thiserror::Error;
 use crate::facts::error::TaskError;
 
 pub(crate) use bind::{bind, bound, shown, unbound, with_list};
-pub(crate) use read::{NAME, definition, read};
+pub(crate) use defaults::InputDefault;
+pub(crate) use read::{NAME, defaults, definition, read};
 
 /// Most workloads of a task.
 pub const MAX_WORKLOADS: usize = 64;
@@ -116,10 +118,12 @@ impl HoldOutError {
 }
 
 /// A list of workloads, and the place of its function in the source.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadList {
     pub(crate) place: Range<usize>,
     pub(crate) workloads: Vec<Workload>,
+    /// Of the parameters of `get_inputs`.
+    pub(crate) defaults: Vec<InputDefault>,
 }
 
 /// Holds out `wanted` more of the workloads, drawn by `seed` and the source.

@@ -6,6 +6,7 @@ use ruff_python_ast::{Expr, Parameters, Stmt, StmtFunctionDef};
 use ruff_text_size::{Ranged, TextRange};
 use serde_json::{Map, Value};
 
+use super::defaults::{self, InputDefault};
 use super::literal::{NotLiteral, value};
 use super::{Arguments, MAX_WORKLOAD_NAME, MAX_WORKLOADS, Workload, WorkloadTolerance};
 use crate::facts::error::TaskErrorKind;
@@ -16,6 +17,7 @@ use crate::facts::module::{Binding, Module};
 pub(crate) const NAME: &str = "get_workloads";
 const LITERALLY: &str = "write the list literally: `def get_workloads(): return [{\"name\": \"batch16\", \"arguments\": {\"batch\": 16}}]`";
 const FORM: &str = "a workload is {\"name\": \"batch16\", \"arguments\": {\"batch\": 16}}, a dict of arguments, or a list of positional arguments";
+const SHOWN: &str = "write the default as a literal; the agent sees the values of a workload that it may know in its place";
 const ALIKE: &str = "name the same arguments, nested in the same way, in every workload";
 
 /// The function `get_workloads` at module level, if there is one.
@@ -77,10 +79,7 @@ pub(crate) fn read(
         let message = "it does more than return a literal list";
         wrong(NotLiteral::new(&function.name, message), LITERALLY)
     })?;
-    let parameters = match module.get("get_inputs") {
-        Some(Binding::Function(inputs)) => Some(&*inputs.parameters),
-        _ => None,
-    };
+    let parameters = parameters(module);
     if list.is_empty() || list.len() > MAX_WORKLOADS {
         let message = format!("it has {} workloads; 1 to {MAX_WORKLOADS} are allowed", list.len());
         return Err(wrong(NotLiteral::new(&function.name, message), "shorten the list"));
@@ -113,7 +112,26 @@ pub(crate) fn read(
         let cure = "leave one that the agent sees";
         return Err(wrong(NotLiteral::new(&function.name, message), cure));
     }
+    if workloads.iter().any(|workload| workload.held_out)
+        && let (Some(known), Some(first)) = (parameters, workloads.first())
+        && let Some(told) = defaults::computed(known, first)
+    {
+        let message = "workloads are held out, and a default of `get_inputs` is computed: it may be one of theirs";
+        return Err(wrong(NotLiteral { message: message.to_owned(), ..told }, SHOWN));
+    }
     Ok(workloads)
+}
+
+fn parameters<'a>(module: &Module<'a>) -> Option<&'a Parameters> {
+    match module.get("get_inputs") {
+        Some(Binding::Function(inputs)) => Some(&*inputs.parameters),
+        _ => None,
+    }
+}
+
+/// The defaults of the parameters of `get_inputs`.
+pub(crate) fn defaults(module: &Module<'_>) -> Vec<InputDefault> {
+    parameters(module).map(defaults::of).unwrap_or_default()
 }
 
 /// The elements of the literal list that the function returns, if it does nothing else.

@@ -134,6 +134,52 @@ fn held_out_workloads_are_not_shown() {
     assert_eq!(single.clone().hold_out(0, 7).unwrap(), single);
 }
 
+#[test]
+fn default_of_held_out_workload_is_not_shown() {
+    let source = |inputs: &str, list: &str| {
+        format!(
+            "{HEAD}def get_workloads():\n    return {list}\ndef get_inputs({inputs}):\n    return []\n"
+        )
+    };
+    let list = "[{'name': 'big', 'arguments': {'rows': 7919, 'side': -5}, 'held_out': True}, \
+                {'name': 'a', 'arguments': {'rows': 31, 'side': 2}}, {'rows': 32, 'side': 2}]";
+    let all = Task::from_source("t", source("seed=3, rows: int = 7919, *, side = (-5)", list));
+    let shown = all.shown().unwrap();
+    assert!(shown.source.contains("def get_inputs(seed=3, rows: int = 31, *, side = (2))"));
+    assert!(["7919", "big", "-5"].iter().all(|told| !shown.source.contains(told)), "{shown:?}");
+    assert!(all.source.contains("7919"), "positive control");
+    // What is judged is the same, whether the others are held out or not.
+    let second = |task: &Task, at| task.of_workload(at).unwrap().unwrap();
+    assert_eq!(second(&all, 1).source, second(&shown, 0).source);
+    assert_eq!((second(&all, 2).name, second(&all, 2).sharing), (second(&shown, 1).name, 3));
+    assert_eq!(second(&all, 0).workload().unwrap().name, "big");
+    let positional = "[[4, 5], {'name': 'big', 'arguments': [7919, 6], 'held_out': True}]";
+    let shown = Task::from_source("t", source("rows=7919, side=6", positional)).shown().unwrap();
+    assert!(shown.source.contains("def get_inputs(rows=4, side=5)"), "{}", shown.source);
+    // What a computed default shows is not known.
+    let computed = format!("ROWS = 7919\n{}", source("rows=ROWS", "[{'rows': 7919}, {'rows': 2}]"));
+    let computed = Task::from_source("t", computed);
+    assert!(computed.workloads().is_ok(), "nothing is held out");
+    let error = computed.hold_out(1, 3).unwrap_err();
+    assert!(error.to_string().contains("a default of `get_inputs` is computed"), "{error}");
+    assert!(error.hint().contains("as a literal"), "{}", error.hint());
+}
+
+#[test]
+fn tensor_of_held_out_workload_is_not_shown() {
+    let list = "[{'name': 'a', 'arguments': {'x': 'a/x'}}, \
+                {'name': 'b', 'arguments': {'x': 'b/x'}, 'held_out': True}]";
+    let table = "_warpwright_tensors = {\n    \"a/x\": [1],\n    \"b/x\": [2],\n}\n";
+    let task = Task::from_source(
+        "t",
+        format!(
+            "{HEAD}{table}def get_workloads():\n    return {list}\ndef get_inputs(x='b/x'):\n    return []\n"
+        ),
+    );
+    let shown = task.shown().unwrap().source;
+    assert!(shown.contains("\"a/x\": [1]") && !shown.contains("b/x"), "{shown}");
+}
+
 proptest! {
     /// Whatever stands in the list: an answer or an error, never a panic; and what was read is read again from
     /// what is written of it.
