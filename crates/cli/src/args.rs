@@ -5,6 +5,7 @@ pub(crate) mod analyze;
 pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
+pub(crate) mod extract;
 #[cfg(test)]
 mod reference;
 pub(crate) mod rejudge;

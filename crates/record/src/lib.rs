@@ -61,6 +61,7 @@ pub mod libraries;
 pub mod message;
 mod number;
 pub mod reader;
+pub mod regions;
 pub mod rejudged;
 pub mod reward;
 pub mod run;

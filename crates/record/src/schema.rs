@@ -5,6 +5,7 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings};
 
 use crate::event::EventLine;
 use crate::findings::Findings;
+use crate::regions::ModelRegions;
 use crate::run::RunHeader;
 use crate::verdict::Verdict;
 
@@ -20,6 +21,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
         ("findings", root(SchemaGenerator::into_root_schema_for::<Findings>)),
         ("event", root(SchemaGenerator::into_root_schema_for::<EventLine>)),
         ("run", root(SchemaGenerator::into_root_schema_for::<RunHeader>)),
+        ("regions", root(SchemaGenerator::into_root_schema_for::<ModelRegions>)),
     ]
 }
 

@@ -30,6 +30,7 @@ pub mod plan;
 pub mod policies;
 pub mod pool_judge;
 pub mod python;
+pub mod regions;
 pub mod rejudge;
 pub mod remote;
 pub mod rollout_workers;

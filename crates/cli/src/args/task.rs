@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::compose::{ComposeArgs, RuntimeRangeArg};
+use super::extract::Extract;
 use super::{Common, ProfileArg};
 
 /// `task`.
@@ -13,7 +14,8 @@ use super::{Common, ProfileArg};
 Examples:
   warpwright task lint model.py
   warpwright task show shipped
-  warpwright task stats tasks.parquet")]
+  warpwright task stats tasks.parquet
+  warpwright task extract --model model.py:build --inputs inputs.py --out regions")]
 pub(crate) struct TaskArgs {
     /// The action.
     #[command(subcommand)]
@@ -45,6 +47,13 @@ pub(crate) enum TaskAction {
     /// tasks take a second; some may be unsound, slow or copies of others. `pretrain.tasks` of
     /// `warpwright train` reads them.
     Compose(Compose),
+    /// Divide a whole model into tasks: the modules that take its time, equal ones once.
+    ///
+    /// `extract` runs the model in the jail on each input set, measures the time of each module, and traces
+    /// modules to graphs of torch calls. Each task is a file in KernelBench form with the shapes, dtypes and
+    /// strides seen. It was compared with the modules that it stands for, with their weights. `regions.json`
+    /// says where each task came from, which share of time it has, and where the model breaks its graph.
+    Extract(Extract),
     /// Remove tasks from a data set, for good.
     ///
     /// `drop` rewrites the file atomically. It records the refusal and its reason in the log next to the
@@ -59,6 +68,7 @@ impl TaskArgs {
             TaskAction::Show(args) => args.json,
             TaskAction::Stats(args) => args.json,
             TaskAction::Compose(args) => args.json,
+            TaskAction::Extract(args) => args.json,
             TaskAction::Drop(args) => args.json,
         }
     }

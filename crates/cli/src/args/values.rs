@@ -156,12 +156,17 @@ pub(crate) enum DtypeArg {
 }
 
 impl DtypeArg {
-    /// The task, cast. One whose source is cast already stays as it is; one that is cast to another dtype is refused.
-    pub(crate) fn cast(self, task: Task) -> Result<Task, Failure> {
-        let dtype = match self {
+    /// The dtype that it names.
+    pub(crate) const fn dtype(self) -> Dtype {
+        match self {
             Self::Bf16 => Dtype::Bf16,
             Self::Fp16 => Dtype::Fp16,
-        };
+        }
+    }
+
+    /// The task, cast. One whose source is cast already stays as it is; one that is cast to another dtype is refused.
+    pub(crate) fn cast(self, task: Task) -> Result<Task, Failure> {
+        let dtype = self.dtype();
         if let Some(of) = task.dtype().filter(|of| *of != dtype) {
             let message = format!(
                 "failed to cast task {} to {dtype}: its source is cast to {of} already",

@@ -2,6 +2,7 @@
 
 mod compose;
 mod drop;
+mod extract;
 mod lint;
 mod show;
 mod stats;
@@ -16,6 +17,7 @@ pub(crate) fn run(args: &TaskArgs, printer: Printer) -> Result<u8, Failure> {
         TaskAction::Show(args) => show::run(args, printer),
         TaskAction::Stats(args) => stats::run(args, printer),
         TaskAction::Compose(args) => compose::run(args, printer),
+        TaskAction::Extract(args) => extract::run(args, printer),
         TaskAction::Drop(args) => drop::run(args, printer),
     }
 }

@@ -7,6 +7,7 @@ mod bad_input;
 mod casting;
 mod composing;
 mod evaluating;
+mod extracting;
 mod far;
 mod first_contact;
 mod fitting;
