@@ -53,6 +53,7 @@ pub struct TooLarge {
 /// What happened. Turns count from 1 within an episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "events are written or read one at a time")]
 pub enum Event {
     /// Always the first event.
     RunStarted {

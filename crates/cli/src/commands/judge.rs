@@ -49,7 +49,9 @@ pub(crate) fn run(args: &JudgeArgs, printer: Printer) -> Result<u8, Failure> {
     let pool = SessionPool::new(&host.judge);
     if args.fit {
         let (fitted, told) = fit::workloads(&task, |bound| pool.open_whole(bound))?;
-        told.iter().for_each(|text| printer.say(&format!("warning: {text}")));
+        for text in told {
+            printer.say(&format!("warning: {text}"));
+        }
         task = fitted;
     }
     let verdict = loop {

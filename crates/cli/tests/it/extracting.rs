@@ -24,7 +24,9 @@ fn extract(program: &Program, function: &str, more: &[&str]) -> Ran {
 
 fn region<'a>(found: &'a Json, task: &str) -> &'a Json {
     let regions = found["regions"].as_array().unwrap();
-    regions.iter().find(|region| region["task"] == task).unwrap_or_else(|| panic!("{found:#}"))
+    let region = regions.iter().find(|region| region["task"] == task);
+    assert!(region.is_some(), "{task} is not in {found:#}");
+    region.unwrap()
 }
 
 /// The comparisons of modules with their tasks that a process of its own makes.
