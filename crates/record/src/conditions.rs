@@ -55,6 +55,14 @@ impl Spread {
         let median = *sorted.get(sorted.len() / 2)?;
         Some(Self { min: *sorted.first()?, median, max: *sorted.last()? })
     }
+
+    /// That of all readings; its median is that of the medians.
+    fn over(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let all: Vec<Self> = all.into_iter().collect();
+        let median = Self::of(all.iter().map(|spread| spread.median))?.median;
+        let min = all.iter().map(|spread| spread.min).min()?;
+        Some(Self { min, median, max: all.iter().map(|spread| spread.max).max()? })
+    }
 }
 
 impl fmt::Display for Spread {
@@ -78,6 +86,49 @@ pub struct OtherProcess {
 }
 
 impl Conditions {
+    /// The worst of several measurements: of each reading the whole spread, of each disturbance the largest. What one
+    /// of them could not read is `None` only if none could. `None` if there are none.
+    pub fn worst<'c>(of: impl IntoIterator<Item = &'c Self>) -> Option<Self> {
+        let of: Vec<&Self> = of.into_iter().collect();
+        let spread = |reading: fn(&Self) -> Option<Spread>| {
+            Spread::over(of.iter().filter_map(|one| reading(one)))
+        };
+        let largest = |reading: fn(&Self) -> Option<f64>| {
+            of.iter().filter_map(|one| reading(one)).reduce(f64::max)
+        };
+        let mut throttling: Vec<String> =
+            of.iter().flat_map(|one| one.throttling.iter().cloned()).collect();
+        throttling.sort_unstable();
+        throttling.dedup();
+        let mut others: Option<Vec<OtherProcess>> = None;
+        for process in of.iter().filter_map(|one| one.other_processes.as_ref()).flatten() {
+            let others = others.get_or_insert_default();
+            match others.iter_mut().find(|known| known.pid == process.pid) {
+                Some(known) => {
+                    known.memory_bytes = known.memory_bytes.max(process.memory_bytes);
+                    known.sm_percent = known.sm_percent.max(process.sm_percent);
+                }
+                None => others.push(process.clone()),
+            }
+        }
+        if of.iter().any(|one| one.other_processes.is_some()) {
+            others.get_or_insert_default();
+        }
+        (!of.is_empty()).then(|| Self {
+            sm_mhz: spread(|one| one.sm_mhz),
+            memory_mhz: spread(|one| one.memory_mhz),
+            celsius: spread(|one| one.celsius),
+            watts: spread(|one| one.watts),
+            throttling,
+            repeated_rounds: of.iter().map(|one| one.repeated_rounds).sum(),
+            shared_rounds: of.iter().map(|one| one.shared_rounds).sum(),
+            other_processes: others,
+            host_load: largest(|one| one.host_load),
+            empty_window: largest(|one| one.empty_window),
+            variation: largest(|one| one.variation),
+        })
+    }
+
     /// The clocks as a fingerprint has them: `SM 1980 MHz, memory 3201 MHz`. Empty where they could
     /// not be read.
     pub fn clocks(&self) -> String {
@@ -140,6 +191,40 @@ mod tests {
         assert_eq!(spread, Spread { min: 1965, median: 1980, max: 1980 });
         assert_eq!(spread.to_string(), "1980 (1965 to 1980)");
         assert_eq!(Spread::of([7]).unwrap().to_string(), "7");
+    }
+
+    #[test]
+    fn conditions_of_workloads_become_the_worst() {
+        let process = |pid, sm_percent| OtherProcess {
+            pid,
+            name: "x".to_owned(),
+            memory_bytes: None,
+            sm_percent,
+        };
+        let one = Conditions {
+            sm_mhz: Spread::of([1900, 1980]),
+            throttling: vec!["b".to_owned(), "c".to_owned()],
+            repeated_rounds: 1,
+            other_processes: Some(vec![process(7, Some(2))]),
+            variation: Some(0.01),
+            ..Conditions::default()
+        };
+        let other = Conditions {
+            sm_mhz: Spread::of([1700]),
+            throttling: vec!["a".to_owned(), "b".to_owned()],
+            repeated_rounds: 2,
+            other_processes: Some(vec![process(7, Some(9)), process(8, None)]),
+            host_load: Some(0.2),
+            variation: Some(0.002),
+            ..Conditions::default()
+        };
+        let worst = Conditions::worst([&one, &other]).unwrap();
+        assert_eq!(worst.sm_mhz, Some(Spread { min: 1700, median: 1980, max: 1980 }));
+        assert_eq!((worst.throttling.join(""), worst.repeated_rounds), ("abc".to_owned(), 3));
+        assert_eq!(worst.other_processes, Some(vec![process(7, Some(9)), process(8, None)]));
+        assert_eq!((worst.host_load, worst.variation), (Some(0.2), Some(0.01)));
+        assert_eq!(Conditions::worst([&one]), Some(one));
+        assert_eq!(Conditions::worst([]), None);
     }
 
     #[test]

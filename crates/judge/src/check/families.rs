@@ -8,7 +8,6 @@ use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::Profile;
 
 use crate::check::dtype::Dtype;
-use crate::check::share::Share;
 use crate::check::tolerance::{Errors, separates};
 use crate::process::wire::{Calibrated, ErrorNote, Expected, OutputNote, ScaleErrors};
 
@@ -151,11 +150,6 @@ impl Families {
     /// Whether the task allows a family.
     pub(crate) fn allows(&self, family: InputFamily) -> bool {
         self.find(family).is_some()
-    }
-
-    /// The families that the task allows besides its own inputs.
-    pub(crate) fn others(&self) -> Vec<InputFamily> {
-        self.known.iter().skip(1).map(|known| known.family).collect()
     }
 
     /// Says why no family but the task's own is used.
@@ -307,14 +301,11 @@ impl Families {
 
     /// The families of a verification's calls, in the order in which they are played: each that the task
     /// allows, as what one does not show is verified whenever that one has no turn, `slices` several times,
-    /// and at least twice the task's own. Where other workloads have their share of the families, once.
-    pub(crate) fn plan(&self, share: &Share, random: &mut StdRng) -> Vec<InputFamily> {
-        let mut chosen = self.others();
-        chosen.retain(|family| share.has(*family));
-        let own = match &share.families {
-            None => CHECKS.saturating_sub(chosen.len()).max(2),
-            Some(_) => 1,
-        };
+    /// and at least twice the task's own.
+    pub(crate) fn plan(&self, random: &mut StdRng) -> Vec<InputFamily> {
+        let mut chosen: Vec<InputFamily> =
+            self.known.iter().skip(1).map(|known| known.family).collect();
+        let own = CHECKS.saturating_sub(chosen.len()).max(2);
         if chosen.contains(&InputFamily::Slices) {
             chosen.extend([InputFamily::Slices; SLICED - 1]);
         }

@@ -8,6 +8,7 @@ use warpwright_record::verdict::{
 };
 
 use crate::check::verify::Looked;
+use crate::timing::series::Measured;
 
 /// Findings about one candidate, stage by stage.
 #[derive(Clone, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Findings {
     pub(crate) provenance: Option<Provenance>,
     pub(crate) times: Times,
     pub(crate) speedup: Speedup,
+    /// The samples that they are made of.
+    pub(crate) measured: Measured,
     pub(crate) caveats: Vec<String>,
     pub(crate) conditions: Option<Conditions>,
     pub(crate) seconds: PhaseSeconds,

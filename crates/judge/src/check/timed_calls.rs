@@ -43,7 +43,7 @@ pub(crate) struct Checks {
 impl Checks {
     /// `workloads`: how many share the looks of a verdict.
     pub(crate) fn new(schedule: &Schedule, workloads: usize) -> Self {
-        let wanted = (TIMED as f64 * share::part(workloads)).ceil() as usize;
+        let wanted = share::looks(TIMED, workloads);
         Self { first: schedule.first(), wanted, done: 0, spent: Duration::ZERO }
     }
 

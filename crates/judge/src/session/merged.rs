@@ -1,9 +1,13 @@
 //! One verdict of those on the workloads of a task.
 
+use warpwright_record::conditions::Conditions;
 use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{
-    BASELINES, PhaseSeconds, Reward, Speedup, Stage, Times, Verdict, WorkloadVerdict,
+    AblationResult, BASELINES, PhaseSeconds, Provenance, Reward, Speedup, Stage, Times, Verdict,
+    WorkloadVerdict,
 };
+
+use crate::timing::series::{self, Measured, Series};
 
 /// The verdict on one workload.
 pub(super) struct Part {
@@ -14,12 +18,15 @@ pub(super) struct Part {
     /// Whether nothing can.
     pub(super) degenerate: bool,
     pub(super) verdict: Verdict,
+    /// The samples of its times.
+    pub(super) measured: Measured,
 }
 
 /// The verdict on a task. Where a workload failed, it is the last one of `parts`. `None` if there are no parts.
 ///
-/// Times and speed-ups are geometric means over the workloads. As for a single workload, the best baseline is that
-/// over which the speed-up is least, and the rewards are those of the intervals' lower ends.
+/// Times and speed-ups are geometric means over the workloads, with the intervals of `timing/series.rs`. As for a single
+/// workload, the best baseline is that over which the speed-up is least, and the rewards are those of the intervals'
+/// lower ends. Conditions and provenance are the worst of the workloads.
 pub(super) fn merge(
     task: &str,
     parts: Vec<Part>,
@@ -47,6 +54,11 @@ pub(super) fn merge(
     let memory = parts.iter().filter_map(|part| part.verdict.memory);
     verdict.memory = memory.max_by_key(|memory| memory.peak_bytes);
     verdict.caveats = caveats(&parts, &refused);
+    verdict.conditions =
+        Conditions::worst(parts.iter().filter_map(|p| p.verdict.conditions.as_ref()));
+    let clocks = verdict.conditions.as_ref().map(Conditions::clocks);
+    verdict.fingerprint.clocks = clocks.unwrap_or_default();
+    verdict.provenance = provenance(&parts);
     let seconds = parts.iter().map(|part| part.verdict.seconds);
     verdict.seconds = seconds.fold(PhaseSeconds::default(), PhaseSeconds::and);
     // Every part has that of the one build.
@@ -71,6 +83,7 @@ fn of(name: &str, text: &str) -> String {
 fn entry(part: Part) -> WorkloadVerdict {
     let Part { name, held_out, verdict, .. } = part;
     let Verdict { verified, tier, plan, replayer, times_ms, speedup, .. } = verdict;
+    let Verdict { conditions, provenance, .. } = verdict;
     WorkloadVerdict {
         name,
         held_out,
@@ -81,7 +94,34 @@ fn entry(part: Part) -> WorkloadVerdict {
         replayer,
         times_ms,
         speedup,
+        conditions,
+        provenance,
     }
+}
+
+/// What every workload has: the fewest kernels, all library calls, and the ablation that says most against the
+/// candidate. `None` unless all have it.
+fn provenance(parts: &[Part]) -> Option<Provenance> {
+    let doubt = |ablation| match ablation {
+        AblationResult::FailedWithoutKernels => 0,
+        AblationResult::FailedWithoutLibraries => 1,
+        AblationResult::NotRun => 2,
+        AblationResult::Passed => 3,
+    };
+    let all: Option<Vec<&Provenance>> =
+        parts.iter().map(|part| part.verdict.provenance.as_ref()).collect();
+    let all = all?;
+    let mut library_calls = Vec::new();
+    for call in all.iter().flat_map(|each| &each.library_calls) {
+        if !library_calls.contains(call) {
+            library_calls.push(call.clone());
+        }
+    }
+    Some(Provenance {
+        own_kernels: all.iter().map(|each| each.own_kernels).min()?,
+        library_calls,
+        ablation: all.iter().map(|each| each.ablation).max_by_key(|&ablation| doubt(ablation))?,
+    })
 }
 
 fn checks(parts: &[Part]) -> Vec<warpwright_record::verdict::Check> {
@@ -123,20 +163,47 @@ fn reward(parts: &[Part], verdict: &Verdict) -> Reward {
     if parts.iter().any(|part| part.capped) { reward.capped() } else { reward }
 }
 
-/// The geometric mean of a figure that every part has.
-fn over(parts: &[Part], figure: impl Fn(&Verdict) -> Option<Interval>) -> Option<Interval> {
-    let all: Option<Vec<Interval>> = parts.iter().map(|part| figure(&part.verdict)).collect();
-    Interval::geometric_mean(&all?)
+/// The geometric mean of a figure that every part has. That of a single part is its own, which may be one of a
+/// measurement that stopped early.
+fn over<'p>(
+    parts: &'p [Part],
+    figure: impl Fn(&Verdict) -> Option<Interval>,
+    samples: impl Fn(&'p Measured) -> Option<&'p Series>,
+) -> Option<Interval> {
+    let known: Option<Vec<Interval>> = parts.iter().map(|part| figure(&part.verdict)).collect();
+    if let [one] = known?.as_slice() {
+        return Some(*one);
+    }
+    let all: Option<Vec<&Series>> = parts.iter().map(|part| samples(&part.measured)).collect();
+    series::mean(&all?)
+}
+
+fn time_of(parts: &[Part], name: &str) -> Option<Interval> {
+    over(parts, |verdict| verdict.times_ms.over(name), |measured| measured.time_of(name))
+}
+
+fn speedup_over(parts: &[Part], name: &str) -> Option<Interval> {
+    over(parts, |verdict| verdict.speedup.over(name), |measured| measured.speedup_over(name))
+}
+
+/// The mean of each workload's speed-up over its own best baseline.
+fn over_best_of_each(parts: &[Part]) -> Option<Interval> {
+    let best = |part: &Part| part.verdict.speedup.best_baseline.clone();
+    let names: Option<Vec<String>> = parts.iter().map(best).collect();
+    let of_each = parts.iter().zip(names?);
+    let all: Option<Vec<&Series>> =
+        of_each.map(|(part, name)| part.measured.speedup_over(&name)).collect();
+    series::mean(&all?)
 }
 
 fn times(parts: &[Part]) -> Times {
     let verdicts = || parts.iter().map(|part| &part.verdict.times_ms);
     Times {
-        candidate: over(parts, |verdict| verdict.times_ms.candidate),
-        eager: over(parts, |verdict| verdict.times_ms.eager),
-        compile: over(parts, |verdict| verdict.times_ms.compile),
-        reduce_overhead: over(parts, |verdict| verdict.times_ms.reduce_overhead),
-        max_autotune: over(parts, |verdict| verdict.times_ms.max_autotune),
+        candidate: over(parts, |of| of.times_ms.candidate, |of| Some(&of.candidate)),
+        eager: time_of(parts, "eager"),
+        compile: time_of(parts, "compile"),
+        reduce_overhead: time_of(parts, "reduce_overhead"),
+        max_autotune: time_of(parts, "max_autotune"),
         prepare: verdicts().filter_map(|times| times.prepare).reduce(f64::max),
         rounds: verdicts().map(|times| times.rounds).sum(),
     }
@@ -144,10 +211,10 @@ fn times(parts: &[Part]) -> Times {
 
 fn speedup(parts: &[Part]) -> Speedup {
     let mut speedup = Speedup {
-        eager: over(parts, |verdict| verdict.speedup.eager),
-        compile: over(parts, |verdict| verdict.speedup.compile),
-        reduce_overhead: over(parts, |verdict| verdict.speedup.reduce_overhead),
-        max_autotune: over(parts, |verdict| verdict.speedup.max_autotune),
+        eager: speedup_over(parts, "eager"),
+        compile: speedup_over(parts, "compile"),
+        reduce_overhead: speedup_over(parts, "reduce_overhead"),
+        max_autotune: speedup_over(parts, "max_autotune"),
         best: None,
         best_baseline: None,
     };
@@ -160,8 +227,7 @@ fn speedup(parts: &[Part]) -> Speedup {
         (1..parts.len()).contains(&parts.iter().filter(has).count())
     };
     if BASELINES.iter().any(uneven)
-        && let (Some(best), Some(of_each)) =
-            (&mut speedup.best, over(parts, |verdict| verdict.speedup.best))
+        && let (Some(best), Some(of_each)) = (&mut speedup.best, over_best_of_each(parts))
         && of_each.value < best.value
     {
         // A baseline that one workload lacks still counts on the others.
@@ -170,10 +236,11 @@ fn speedup(parts: &[Part]) -> Speedup {
     speedup
 }
 
-/// Of positive numbers.
+/// The geometric mean of positive numbers.
 fn mean(numbers: &[f64]) -> Option<f64> {
-    let figures = numbers.iter().map(|&value| Interval { value, low: value, high: value });
-    Interval::geometric_mean(&figures.collect::<Vec<_>>()).map(|mean| mean.value)
+    let known = !numbers.is_empty() && numbers.iter().all(|n| n.is_finite() && *n > 0.0);
+    let logs = numbers.iter().map(|number| number.ln()).sum::<f64>();
+    known.then(|| (logs / numbers.len() as f64).exp())
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::findings::Findings;
 use crate::check::layout::Layout;
-use crate::check::share::Share;
 use crate::check::tolerance::Tolerance;
 use crate::device::device_arbiter::Purpose;
 use crate::error::JudgeError;
@@ -34,6 +33,7 @@ use crate::profiling::Subject;
 use crate::session::verdict::{Known, built, verdict};
 use crate::timing::baseline_set::{Baselines, Right, Terms};
 use crate::timing::plan::Plan;
+use crate::timing::series::Measured;
 
 mod ablation;
 mod answers;
@@ -49,6 +49,7 @@ pub(crate) mod pool;
 mod queue;
 pub(crate) mod recording;
 pub(crate) mod repeat;
+mod replayed;
 pub(crate) mod self_calibration;
 pub(crate) mod single_flight;
 mod stages;
@@ -75,8 +76,6 @@ pub struct TaskSession<'j> {
     layout: Layout,
     plan: Plan,
     random: StdRng,
-    /// What of the judging of the current candidate falls on this session.
-    share: Share,
     /// A process for the baselines that was begun with the oracle.
     early: Option<EarlyBaseline>,
     baselines: Option<Baselines>,
@@ -117,7 +116,6 @@ impl<'j> TaskSession<'j> {
             caveats: self.oracle.families.caveats(),
             capped: self.oracle.families.capped().is_some(),
             degenerate: self.degenerate.clone(),
-            families: self.oracle.families.others(),
         }
     }
 
@@ -139,34 +137,31 @@ impl<'j> TaskSession<'j> {
     /// # Errors
     /// Usage or infrastructure errors; a candidate's failure is in the verdict.
     pub fn judge(&mut self, candidate: &Candidate, stage: Stage) -> Result<Verdict, JudgeError> {
-        self.judge_share(candidate, stage, &Share::default())
+        self.judge_with_samples(candidate, stage).map(|(verdict, _)| verdict)
     }
 
-    pub(crate) fn judge_share(
+    /// The same, with the samples of its times.
+    pub(crate) fn judge_with_samples(
         &mut self,
         candidate: &Candidate,
         stage: Stage,
-        share: &Share,
-    ) -> Result<Verdict, JudgeError> {
+    ) -> Result<(Verdict, Measured), JudgeError> {
         self.machine.alive()?;
         let built = built(self.shared(), &self.task, &self.known(), candidate, stage);
         match built.map_err(|e| self.machine.explain(e))? {
-            ControlFlow::Break(verdict) => Ok(verdict),
-            ControlFlow::Continue(artifact) => self.judge_built(candidate, &artifact, stage, share),
+            ControlFlow::Break(verdict) => Ok((verdict, Measured::default())),
+            ControlFlow::Continue(artifact) => self.judge_built(candidate, &artifact, stage),
         }
     }
 
-    /// The same for a candidate that was built into `artifact`, beyond that stage, as far as that is the session's
-    /// share.
+    /// The same for a candidate that was built into `artifact`, beyond that stage.
     pub(crate) fn judge_built(
         &mut self,
         candidate: &Candidate,
         artifact: &Artifact,
         stage: Stage,
-        share: &Share,
-    ) -> Result<Verdict, JudgeError> {
+    ) -> Result<(Verdict, Measured), JudgeError> {
         self.machine.alive()?;
-        self.share = share.clone();
         let verdict = self.judge_within(candidate, artifact, stage);
         let verdict = verdict.map_err(|e| self.machine.explain(e));
         verdict.map_err(|e| self.memory.explain(e))
@@ -177,7 +172,7 @@ impl<'j> TaskSession<'j> {
         candidate: &Candidate,
         artifact: &Artifact,
         stage: Stage,
-    ) -> Result<Verdict, JudgeError> {
+    ) -> Result<(Verdict, Measured), JudgeError> {
         let mut found = Findings::default();
         found.seconds.build = artifact.seconds;
         if stage == Stage::Measured {
@@ -187,8 +182,9 @@ impl<'j> TaskSession<'j> {
         self.run_in_a_tier(candidate, artifact, stage, &mut found)?;
         found.memory = self.memory_use(found.candidate_bytes)?;
         let known = self.known();
-        let hash = candidate.hash();
-        Ok(verdict(self.machine, &self.task, &known, hash, Some(artifact), (stage, found)))
+        let (hash, measured) = (candidate.hash(), std::mem::take(&mut found.measured));
+        let of = (stage, found);
+        Ok((verdict(self.machine, &self.task, &known, hash, Some(artifact), of), measured))
     }
 
     /// Most memory that was held for this task, given that of its candidate.

@@ -16,7 +16,6 @@ use crate::admission::examination::near;
 use crate::admission::objection::Objection;
 use crate::check::families::Draw;
 use crate::check::layout::Layout;
-use crate::check::share::Share;
 use crate::error::JudgeError;
 use crate::judge::machine::Machine;
 use crate::judge::processes::Shared;
@@ -132,7 +131,6 @@ fn open_within<'j>(
         layout,
         plan,
         random,
-        share: Share::default(),
         early,
         baselines: None,
         cost: cost + started.elapsed(),

@@ -24,7 +24,6 @@ use warpwright_task::{Mode, Task};
 
 use crate::admission::examination::{Bar, Examination};
 use crate::admission::objection::Objection;
-use crate::check::share::Share;
 use crate::device::backend::SessionLimits;
 use crate::error::JudgeError;
 use crate::judge::LocalJudge;
@@ -38,6 +37,7 @@ use crate::session::queue::{Fit, Queue};
 use crate::session::verdict::{Known, built, of_workloads};
 use crate::session::workloads::workloads_of;
 use crate::session::{Begun, TaskSession};
+use crate::timing::series::Measured;
 
 mod turn;
 
@@ -250,26 +250,26 @@ impl<'j> SessionPool<'j> {
             ControlFlow::Break(verdict) => return Ok(verdict),
             ControlFlow::Continue(artifact) => artifact,
         };
-        self.judge_built(task, candidate, &artifact, (stage, &Share::default()))
+        self.judge_built(task, candidate, &artifact, stage).map(|(verdict, _)| verdict)
     }
 
-    /// Judges a candidate that was built into `artifact`, as far as that is this session's share.
+    /// Judges a candidate that was built into `artifact`; also the samples of its times.
     pub(super) fn judge_built(
         &self,
         task: &Task,
         candidate: &Candidate,
         artifact: &Artifact,
-        (stage, share): (Stage, &Share),
-    ) -> Result<Verdict, JudgeError> {
+        stage: Stage,
+    ) -> Result<(Verdict, Measured), JudgeError> {
         let begin: Begin = if stage == Stage::Measured { Begun::begin } else { Begun::to_verify };
         let alone =
             stage == Stage::Measured && !self.judge.machine.device.times_while_others_work();
         self.with(task, alone, begin, |session| {
             if artifact.dir.is_dir() {
-                return session.judge_built(candidate, artifact, stage, share);
+                return session.judge_built(candidate, artifact, stage);
             }
             // The cache has evicted it while the candidate waited.
-            session.judge_share(candidate, stage, share)
+            session.judge_with_samples(candidate, stage)
         })
     }
 

@@ -197,7 +197,7 @@ impl<'j> TaskSession<'j> {
         loaded: &mut dyn LoadedCandidate,
         found: &mut Findings,
     ) -> Result<(), Trouble> {
-        let families = self.oracle.families.plan(&self.share, &mut self.random);
+        let families = self.oracle.families.plan(&mut self.random);
         let (rest, played) = (self.oracle.rest(), self.oracle.played);
         let name = Oracle::told(rest);
         self.check(loaded, (rest, name), (&[InputFamily::Own], false), found)?;

@@ -21,6 +21,7 @@ use crate::error::JudgeError;
 use crate::process::plan_file::{Head, PlanFileError, StoredPlan, StoredTask, StoredWeights};
 use crate::process::replayer::PlanOf;
 use crate::process::wire::{Place, Sizes};
+use crate::timing::series::Measured;
 
 const JUDGE_AGAIN: &str = "judge the candidate again on this machine";
 
@@ -85,6 +86,16 @@ impl TaskSession<'_> {
         hash: BlobHash,
         stage: Stage,
     ) -> Result<Verdict, JudgeError> {
+        self.replay_with_samples(stored, hash, stage).map(|(verdict, _)| verdict)
+    }
+
+    /// The same, with the samples of its times.
+    pub(super) fn replay_with_samples(
+        &mut self,
+        stored: &StoredPlan,
+        hash: BlobHash,
+        stage: Stage,
+    ) -> Result<(Verdict, Measured), JudgeError> {
         self.machine.alive()?;
         let again = self.replay_within(stored, hash, stage);
         again.map_err(|error| self.machine.explain(error))
@@ -95,7 +106,7 @@ impl TaskSession<'_> {
         stored: &StoredPlan,
         hash: BlobHash,
         stage: Stage,
-    ) -> Result<Verdict, JudgeError> {
+    ) -> Result<(Verdict, Measured), JudgeError> {
         if let Err(why) = &self.processes.host.plans {
             let message = format!("launch plans cannot be replayed here: {why}");
             return Err(JudgeError::lacks(
@@ -122,8 +133,10 @@ impl TaskSession<'_> {
         }
         found.tier = Tier::Device;
         let known = self.known();
-        let of = (stage, found);
-        Ok(verdict(self.machine, &self.task, &known, stored.candidate(), Some(&artifact), of))
+        let measured = std::mem::take(&mut found.measured);
+        let (of, candidate) = ((stage, found), stored.candidate());
+        let verdict = verdict(self.machine, &self.task, &known, candidate, Some(&artifact), of);
+        Ok((verdict, measured))
     }
 
     /// The plans, if they are for this session.

@@ -7,7 +7,6 @@ use warpwright_record::candidate::Candidate;
 use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::fit::{Fit, WorkloadFit};
-use warpwright_record::inputs::InputFamily;
 use warpwright_record::libraries::Libraries;
 use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
 use warpwright_task::Task;
@@ -32,8 +31,6 @@ pub(crate) struct Known {
     pub(crate) capped: bool,
     /// Why there is nothing to earn on it, if there is not.
     pub(crate) degenerate: Vec<Objection>,
-    /// Input families that it allows besides its own inputs.
-    pub(crate) families: Vec<InputFamily>,
 }
 
 /// How `--fit` scaled a task down, for the record; `None`: it has its own size.

@@ -1,26 +1,21 @@
 //! Judges a candidate on every workload of its task.
 //!
 //! Each workload is a task with a session of its own, which knows nothing of the others. The candidate is built once.
-//! Every workload is verified on the task's own inputs; the other input families are divided among them, at random
-//! for each verdict. The first failure decides. A workload on which no candidate can be judged is refused, and the
-//! others count.
+//! Every workload is verified and timed as a task of its own, but for fewer rounds (`check/share.rs`). The first failure
+//! decides. A workload on which no candidate can be judged is refused, and the others count; one that is held out
+//! must be left if the task has any.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 use warpwright_record::candidate::Candidate;
-use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{Stage, Verdict, WorkloadVerdict};
 use warpwright_task::{Task, TaskError};
 
 use super::merged::{Part, merge};
 use super::pool::{Begin, Key, SessionPool};
 use super::verdict::{Known, built};
-use crate::check::share::Share;
 use crate::error::JudgeError;
 use crate::session::Begun;
 
@@ -104,6 +99,9 @@ impl SessionPool<'_> {
             none_left(refused.first().map(|(_, error)| &**error))
         };
         let Some((first, known)) = fit.first() else { return Err(first_refused(&refused)) };
+        if let Some(why) = none_held_out(&fit, &refused) {
+            return Err(without_held_out(&task.name, why));
+        }
         let shared = self.judge().shared();
         let artifact = match built(shared, &first.task, known, candidate, stage)? {
             ControlFlow::Break(verdict) => {
@@ -113,20 +111,16 @@ impl SessionPool<'_> {
         };
         // Those that are open first: else each would make room for the next where few can be open.
         fit.sort_by_key(|(workload, _)| (workload.held_out, !self.is_idle(&workload.task)));
-        let families: Vec<_> = fit.iter().map(|(_, known)| known.families.as_slice()).collect();
-        // Secret: a candidate could be right on just the families of each workload.
-        let mut random = StdRng::from_rng(&mut rand::rng());
         let mut parts = Vec::new();
         let place = |name: &str| workloads.iter().position(|workload| workload.name == name);
-        for ((workload, known), families) in fit.iter().zip(divided(&families, &mut random)) {
-            let share = Share { families: Some(families) };
-            let of = (stage, &share);
+        for (workload, known) in &fit {
             // Not refused any more: a candidate could have the workload struck out that it is worst at.
-            let verdict = self.judge_built(&workload.task, candidate, &artifact, of)?;
+            let judged = self.judge_built(&workload.task, candidate, &artifact, stage)?;
+            let (verdict, measured) = judged;
             let good = verdict.verified;
             let (name, held_out) = (workload.name.clone(), workload.held_out);
             let (capped, degenerate) = (known.capped, !known.degenerate.is_empty());
-            parts.push(Part { name, held_out, capped, degenerate, verdict });
+            parts.push(Part { name, held_out, capped, degenerate, verdict, measured });
             if !good {
                 break;
             }
@@ -190,6 +184,35 @@ impl SessionPool<'_> {
     }
 }
 
+/// Why no held-out workload is left to judge on, if the task has any.
+fn none_held_out<'r>(
+    fit: &[(&Workload, Known)],
+    refused: &'r [(&Workload, Arc<JudgeError>)],
+) -> Option<&'r JudgeError> {
+    let why = refused.iter().find(|(workload, _)| workload.held_out).map(|(_, why)| &**why);
+    why.filter(|_| !fit.iter().any(|(workload, _)| workload.held_out))
+}
+
+/// The error where every held-out workload is refused: a verdict without them would claim more than it knows.
+fn without_held_out(task: &str, why: &JudgeError) -> JudgeError {
+    match why {
+        JudgeError::TooLarge { needed, available, message, .. } => JudgeError::TooLarge {
+            task: task.to_owned(),
+            needed: *needed,
+            available: *available,
+            message: format!("no held-out workload can be judged: {message}"),
+        },
+        why => JudgeError::Reference {
+            task: task.to_owned(),
+            message: format!("no held-out workload can be judged: {why}"),
+            hint: Some(
+                "mend the workload, or hold out another one; `--held-out-shapes` draws them by the seed"
+                    .to_owned(),
+            ),
+        },
+    }
+}
+
 /// The error where every workload is refused: the first one's.
 fn none_left(why: Option<&JudgeError>) -> JudgeError {
     match why {
@@ -208,61 +231,5 @@ fn none_left(why: Option<&JudgeError>) -> JudgeError {
             hint: hint.clone(),
         },
         _ => JudgeError::infrastructure("open the workloads", "there are none"),
-    }
-}
-
-/// Divides the families among workloads that allow those: each family to one of them, as many to each as to any
-/// other, and at random.
-fn divided(allowed: &[&[InputFamily]], random: &mut StdRng) -> Vec<Vec<InputFamily>> {
-    let mut all: Vec<InputFamily> = Vec::new();
-    for family in allowed.iter().flat_map(|families| families.iter()) {
-        if !all.contains(family) {
-            all.push(*family);
-        }
-    }
-    all.shuffle(random);
-    let mut shares = vec![Vec::new(); allowed.len()];
-    for family in all {
-        let able = |at: &usize| allowed.get(*at).is_some_and(|of| of.contains(&family));
-        let loads = || shares.iter().map(Vec::len).enumerate().filter(|(at, _)| able(at));
-        let least = loads().map(|(_, load)| load).min().unwrap_or(0);
-        let free: Vec<usize> =
-            loads().filter(|(_, load)| *load == least).map(|(at, _)| at).collect();
-        if free.is_empty() {
-            continue;
-        }
-        let at = free.get(random.random_range(0..free.len())).copied();
-        if let Some(share) = at.and_then(|at| shares.get_mut(at)) {
-            share.push(family);
-        }
-    }
-    shares
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_family_is_one_workloads_share() {
-        use InputFamily::{Large, Normal, Offset, Slices, Small};
-        let mut random = StdRng::seed_from_u64(5);
-        let allowed: [&[InputFamily]; 3] =
-            [&[Normal, Offset, Large, Small], &[Normal, Offset, Large, Small], &[Slices]];
-        let mut of_normal = [0; 3];
-        for _ in 0..200 {
-            let shares = divided(&allowed, &mut random);
-            let mut all: Vec<InputFamily> = shares.iter().flatten().copied().collect();
-            all.sort_unstable_by_key(|family| family.name());
-            let mut wanted = [Normal, Offset, Large, Small, Slices];
-            wanted.sort_unstable_by_key(|family| family.name());
-            assert_eq!(all, wanted);
-            assert_eq!((shares[0].len(), shares[1].len(), shares[2].len()), (2, 2, 1));
-            for (at, share) in shares.iter().enumerate() {
-                of_normal[at] += usize::from(share.contains(&Normal));
-            }
-        }
-        assert!(of_normal[0] > 60 && of_normal[1] > 60, "{of_normal:?}");
-        assert_eq!(divided(&[], &mut random), Vec::<Vec<InputFamily>>::new());
     }
 }

@@ -15,6 +15,7 @@ use warpwright_record::interval::Interval;
 use warpwright_record::verdict::{Speedup, Times};
 
 use crate::check::families::Draw;
+use crate::check::share;
 use crate::error::JudgeError;
 use crate::process::baseline::{BaselineProcess, Look};
 use crate::process::candidate::LoadedCandidate;
@@ -25,6 +26,7 @@ use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
 use crate::timing::plan::Plan;
 use crate::timing::sequential::{Interim, Schedule};
+use crate::timing::series::{Measured, Series};
 use crate::timing::shared_rounds;
 use crate::timing::stats::{self, LEAST};
 
@@ -189,6 +191,8 @@ pub(crate) struct Summary {
     pub(crate) caveats: Vec<String>,
     /// The largest share by which a sample of the candidate was moved outwards.
     pub(crate) unequal: f64,
+    /// The samples, those that the look leaves out too.
+    pub(crate) measured: Measured,
 }
 
 fn each_call(windows: &Windows, nothing: f64) -> Vec<f64> {
@@ -222,6 +226,11 @@ pub(crate) fn candidate_window(
 pub(crate) fn schedule(plan: &Plan, round_seconds: f64) -> Schedule {
     let fit = (plan.budget.as_secs_f64() / round_seconds.max(1e-6)) as usize;
     let most = fit.min(plan.rounds);
+    if plan.workloads > 1 {
+        let usual = if plan.sequential { Schedule::sequential(0).first() } else { plan.rounds };
+        let least = share::rounds(0, plan.workloads);
+        return Schedule::shared(share::rounds(usual, plan.workloads).min(fit.max(least)));
+    }
     if plan.sequential { Schedule::sequential(most) } else { Schedule::fixed(most) }
 }
 
@@ -296,18 +305,10 @@ pub(crate) fn summarise(
     levels: &Levels,
     (look, unequal): (Interim, f64),
 ) -> Summary {
-    let between = |samples: &[f64], shares: &[f64]| {
-        let (samples, shares) = (samples.get(look.leaves..)?, shares.get(look.leaves..)?);
-        let moved = |by: f64| -> Vec<f64> {
-            samples.iter().zip(shares).map(|(sample, share)| sample * (1.0 + by * share)).collect()
-        };
-        let value = stats::between(samples, look.rank)?.value;
-        let low = stats::between(&moved(-1.0), look.rank)?.low;
-        Some(Interval { value, low, high: stats::between(&moved(1.0), look.rank)?.high })
-    };
-    let ms = |seconds: &[f64], shares: &[f64]| {
-        let scaled: Vec<f64> = seconds.iter().map(|s| s * 1e3).collect();
-        between(&scaled, shares)
+    let between = |series: &Series| series.interval((look.leaves, look.rank));
+    let ms = |seconds: &[f64], shares: &[f64]| Series {
+        samples: seconds.iter().map(|s| s * 1e3).collect(),
+        unequal: shares.to_vec(),
     };
     let mut caveats = Vec::new();
     let mut candidate = rounds.per_call_of_candidate();
@@ -315,7 +316,8 @@ pub(crate) fn summarise(
     caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
     let shares = rounds.shares(&rounds.candidate, unequal);
     let counted = Some(rounds.nothing.len() as u32);
-    let time = ms(&candidate, &shares);
+    let mut measured = Measured { candidate: ms(&candidate, &shares), baselines: Vec::new() };
+    let time = between(&measured.candidate);
     let mut times = Times { candidate: time, rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
     let mut best: Option<(Baseline, Interval)> = None;
@@ -324,19 +326,21 @@ pub(crate) fn summarise(
         let disturbed =
             baseline_floor::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
         caveats.extend(baseline_floor::caveat(which.name(), disturbed, baseline.len()));
-        let ratios: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
+        let samples: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
         let theirs = rounds.shares(windows, unequal);
         let time = ms(&baseline, &theirs);
         let larger: Vec<f64> = shares.iter().zip(&theirs).map(|(a, b)| a.max(*b)).collect();
-        let ratio = between(&ratios, &larger);
+        let speedups = Series { samples, unequal: larger };
+        let ratio = between(&speedups);
         let (at, over) = match which {
             Baseline::Eager => (&mut times.eager, &mut speedup.eager),
             Baseline::Compile => (&mut times.compile, &mut speedup.compile),
             Baseline::ReduceOverhead => (&mut times.reduce_overhead, &mut speedup.reduce_overhead),
             Baseline::MaxAutotune => (&mut times.max_autotune, &mut speedup.max_autotune),
         };
-        *at = time;
+        *at = between(&time);
         *over = ratio;
+        measured.baselines.push((*which, time, speedups));
         if let Some(ratio) = ratio
             && best.as_ref().is_none_or(|(_, least)| ratio.value < least.value)
         {
@@ -348,7 +352,7 @@ pub(crate) fn summarise(
         speedup.best_baseline = Some(which.name().to_owned());
     }
     let unequal = shares.into_iter().skip(look.leaves).fold(0.0, f64::max);
-    Summary { times, speedup, caveats, unequal }
+    Summary { times, speedup, caveats, unequal, measured }
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ use crate::timing::sequential;
 use crate::timing::shared_rounds::Borrowed;
 use crate::timing::windows;
 
+/// Disturbed rounds that a measurement of fewer rounds bears all the same.
+const FEWEST_BORNE: usize = 7;
+
 /// Choices made by preparatory windows, which do not count.
 struct Chosen {
     /// Calls per window.
@@ -75,7 +78,11 @@ impl Measurement<'_> {
             shared: Vec::new(),
         };
         let shares = self.machine.config.share_baselines && !candidate.maps_inputs();
-        let mut lent = if shares { shared.lend(Instant::now()) } else { Borrowed::default() };
+        let mut lent = if shares {
+            shared.lend(Instant::now(), schedule.first())
+        } else {
+            Borrowed::default()
+        };
         let prepare = found.times.prepare;
         let mut disturbed = Vec::new();
         let timed = [candidate.pid(), process.pid()];
@@ -129,7 +136,7 @@ impl Measurement<'_> {
             for gone in watch.round() {
                 rounds.forget(gone);
             }
-            watch.bear(schedule.last())?;
+            watch.bear(schedule.last().max(FEWEST_BORNE))?;
             if schedule.look_after(rounds.nothing.len()).is_some() {
                 for gone in rounds.forget_unlike_shared() {
                     watch.forget(gone);
@@ -152,6 +159,7 @@ impl Measurement<'_> {
             let summary = measure::summarise(&rounds, &levels, (look, unequal));
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);
+            found.measured = summary.measured;
             found.times.prepare = prepare;
             if busy && sequential::may_be_faster(&found.speedup) {
                 let longer = measure::schedule(&self.plan.on_a_busy_host(), round_seconds);
@@ -160,7 +168,7 @@ impl Measurement<'_> {
                     continue;
                 }
             }
-            let bound = (done, summary.unequal, self.plan.workloads);
+            let bound = (done, summary.unequal);
             if sequential::decided(&found.speedup, found.times.candidate, bound) {
                 break;
             }

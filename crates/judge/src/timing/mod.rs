@@ -9,6 +9,7 @@ pub(crate) mod measure;
 pub(crate) mod measurement;
 pub(crate) mod plan;
 pub(crate) mod sequential;
+pub(crate) mod series;
 pub(crate) mod shared_rounds;
 mod single_calls;
 pub(crate) mod stats;

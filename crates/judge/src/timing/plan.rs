@@ -37,7 +37,7 @@ impl Plan {
 
     /// For one of so many workloads.
     pub(crate) fn shared_among(self, workloads: usize) -> Self {
-        let part = share::part(workloads);
+        let part = share::window(workloads);
         let (window, longer) = (self.window.mul_f64(part), self.longer.mul_f64(part));
         Self { window, longer, workloads, ..self }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Interim {
     rounds: usize,
     /// The first of them that do not count for it.
     pub(crate) leaves: usize,
-    /// Rank of the interval's ends among the others.
+    /// Rank of the interval's ends among the others; 0 for too few of them.
     pub(crate) rank: usize,
 }
 
@@ -68,6 +68,12 @@ impl Schedule {
         Self(vec![Interim { rounds, leaves: 0, rank: stats::rank(rounds).unwrap_or(1) }])
     }
 
+    /// One look at the end of fewer rounds than have an interval of ranks: a part of those of a task with several
+    /// workloads.
+    pub(crate) fn shared(rounds: usize) -> Self {
+        Self(vec![Interim { rounds, leaves: 0, rank: 0 }])
+    }
+
     /// Rounds up to the first time at which measuring may stop.
     pub(crate) fn first(&self) -> usize {
         self.0.first().map_or(0, |look| look.rounds)
@@ -85,27 +91,15 @@ impl Schedule {
 }
 
 /// Whether after so many rounds more could change a reward, or are needed to know the figures well. An
-/// interval's ends have this share of its value on top, which is not of the windows' own variation. Where the mean
-/// of several workloads counts, intervals may be as much wider as the mean's is narrower.
+/// interval's ends have this share of its value on top, which is not of the windows' own variation.
 pub(crate) fn decided(
     speedup: &Speedup,
     candidate: Option<Interval>,
-    (rounds, unequal, workloads): (usize, f64, usize),
+    (rounds, unequal): (usize, f64),
 ) -> bool {
-    let narrower = (workloads.max(1) as f64).sqrt();
-    let of_mean = |i: Interval| {
-        let (low, high) = ((i.value - i.low) / narrower, (i.high - i.value) / narrower);
-        Interval { value: i.value, low: i.value - low, high: i.value + high }
-    };
     let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
-    let clear = |i: &Interval| {
-        let Interval { low, high, .. } = of_mean(*i);
-        THRESHOLDS.iter().all(|t| high < *t || *t < low)
-    };
-    let precise = |i: Interval| {
-        let Interval { value, low, high } = of_mean(i);
-        high - low <= (PRECISE + 2.0 * unequal / narrower) * value
-    };
+    let clear = |i: &Interval| THRESHOLDS.iter().all(|t| i.high < *t || *t < i.low);
+    let precise = |i: Interval| i.high - i.low <= (PRECISE + 2.0 * unequal) * i.value;
     let known = speedup.best.is_some_and(precise) && candidate.is_some_and(precise);
     over.iter().flatten().all(clear) && (known || rounds >= LONG_ENOUGH)
 }
@@ -176,7 +170,7 @@ mod tests {
             let Some(look) = look(ratios.len()) else { continue };
             let over = stats::between(&ratios[look.leaves..], look.rank).unwrap();
             let all = Speedup { eager: Some(over), best: Some(over), ..Speedup::default() };
-            if ratios.len() >= 21 || decided(&all, Some(over), (ratios.len(), 0.0, 1)) {
+            if ratios.len() >= 21 || decided(&all, Some(over), (ratios.len(), 0.0)) {
                 return over;
             }
         }
@@ -227,21 +221,12 @@ mod tests {
         let clear = Interval { value: 1.2, low: 1.19, high: 1.21 };
         let of =
             |eager, best| Speedup { eager: Some(eager), best: Some(best), ..Speedup::default() };
-        let near = Interval { value: 1.12, low: 1.04, high: 1.18 };
-        assert!(!decided(&of(wide, clear), Some(clear), (20, 0.0, 1)));
-        assert!(decided(&of(clear, clear), Some(clear), (7, 0.0, 1)));
+        assert!(!decided(&of(wide, clear), Some(clear), (20, 0.0)));
+        assert!(decided(&of(clear, clear), Some(clear), (7, 0.0)));
         let blurred = Interval { value: 1.5, low: 1.4, high: 1.6 };
-        assert!(!decided(&of(clear, blurred), Some(clear), (11, 0.0, 1)));
-        assert!(
-            decided(&of(clear, blurred), Some(clear), (11, 0.05, 1)),
-            "more would not narrow it"
-        );
-        assert!(!decided(&of(clear, clear), None, (11, 0.0, 1)));
-        assert!(decided(&of(clear, blurred), Some(clear), (15, 0.0, 1)), "no reward turns on it");
-        // The mean of five is clear of the threshold and precise.
-        assert!(!decided(&of(near, near), Some(near), (7, 0.0, 1)));
-        assert!(decided(&of(near, near), Some(near), (7, 0.0, 5)));
-        let wider = Interval { low: 1.0, ..wide };
-        assert!(!decided(&of(wider, near), Some(near), (7, 0.0, 5)));
+        assert!(!decided(&of(clear, blurred), Some(clear), (11, 0.0)));
+        assert!(decided(&of(clear, blurred), Some(clear), (11, 0.05)), "more would not narrow it");
+        assert!(!decided(&of(clear, clear), None, (11, 0.0)));
+        assert!(decided(&of(clear, blurred), Some(clear), (15, 0.0)), "no reward turns on it");
     }
 }

@@ -39,10 +39,10 @@ pub(crate) struct SharedRounds(Vec<Beside>);
 pub(crate) struct Borrowed(Vec<Beside>);
 
 impl SharedRounds {
-    /// Those that are recent, if there are as many as a measurement wants.
-    pub(crate) fn lend(&mut self, now: Instant) -> Borrowed {
+    /// Those that are recent, if there are as many as the first rounds of a measurement.
+    pub(crate) fn lend(&mut self, now: Instant, rounds: usize) -> Borrowed {
         self.0.retain(|beside| now.saturating_duration_since(beside.at) < RECENT);
-        Borrowed(if self.0.len() < KEPT { Vec::new() } else { self.0.clone() })
+        Borrowed(if self.0.len() < rounds.min(KEPT) { Vec::new() } else { self.0.clone() })
     }
 
     /// Keeps the rounds that a measurement timed itself, with as many calls as the first rounds have.
@@ -104,15 +104,15 @@ mod tests {
     #[test]
     fn recent_rounds_are_shared_and_old_ones_are_not() {
         let (mut kept, now) = (SharedRounds::default(), Instant::now());
-        assert_eq!(kept.lend(now).take(1), None, "there is nothing yet");
+        assert_eq!(kept.lend(now, 7).take(1), None, "there is nothing yet");
         kept.keep(&rounds(19, 5e-5, 5e-5), &[100], now);
         assert_eq!(kept.0.len(), KEPT, "no shared round is kept as one's own");
-        let mut lent = kept.lend(now);
+        let mut lent = kept.lend(now, 7);
         assert_eq!(lent.take(0), None, "some rounds are measured");
         assert_eq!((1..30).filter(|round| lent.take(*round).is_some()).count(), KEPT);
         kept.keep(&rounds(19, 5e-5, 5e-5), &[70], now);
         assert_eq!(kept.0.len(), KEPT, "windows of another length are not kept");
-        assert!(kept.lend(now + RECENT).take(1).is_none());
+        assert!(kept.lend(now + RECENT, 7).take(1).is_none());
     }
 
     #[test]

@@ -112,7 +112,12 @@ pub(super) fn compare(
         pairs.push((candidate - own, baseline - nothing));
     }
     let Some(least) = at_least(&pairs, 1e-3 * slope.value, woken) else { return Ok(()) };
-    found.caveats.extend(limit(&mut found.times, &mut found.speedup, least));
+    let among = found.times.candidate;
+    let caveat = limit(&mut found.times, &mut found.speedup, least);
+    if let (Some(_), Some(among), Some(alone)) = (&caveat, among, found.times.candidate) {
+        found.measured.lengthen(alone.value / among.value);
+    }
+    found.caveats.extend(caveat);
     Ok(())
 }
 

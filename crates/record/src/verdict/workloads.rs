@@ -1,10 +1,13 @@
 //! A verdict's part for each workload of its task.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ReplayerTurn, Speedup, Tier, Times, Verdict};
+use super::{Failure, Provenance, ReplayerTurn, Speedup, Tier, Times, Verdict};
 use crate::blob::BlobHash;
+use crate::conditions::Conditions;
 
 /// What became of a candidate on one workload of its task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +37,16 @@ pub struct WorkloadVerdict {
     /// Baseline time over candidate time.
     #[serde(default)]
     pub speedup: Speedup,
+    /// The machine while the candidate was timed on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+    /// What computed the results on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<Provenance>,
 }
+
+/// What an agent is told of a failure on a workload that it does not see.
+const HIDDEN: &str = "wrong on a held-out workload, which is not shown";
 
 impl WorkloadVerdict {
     /// One on which no candidate can be judged.
@@ -49,14 +61,62 @@ impl WorkloadVerdict {
             replayer: None,
             times_ms: Times::default(),
             speedup: Speedup::default(),
+            conditions: None,
+            provenance: None,
         }
     }
+}
+
+/// Names of the workloads that count. Means over different ones are figures of different things.
+pub fn judged_workloads(workloads: &[WorkloadVerdict]) -> BTreeSet<&str> {
+    let counts = workloads.iter().filter(|workload| workload.refused.is_none());
+    counts.map(|workload| workload.name.as_str()).collect()
 }
 
 impl Verdict {
     /// The launch plans that were judged, one per workload.
     pub fn plans(&self) -> impl Iterator<Item = BlobHash> {
         self.plan.into_iter().chain(self.workloads.iter().filter_map(|workload| workload.plan))
+    }
+
+    /// The verdict as an agent may see it: without what it tells of held-out workloads, their names and sizes in the
+    /// first place. Means of times and bytes are left out too, because with the other workloads' they tell a size.
+    #[must_use]
+    pub fn shown(&self) -> Self {
+        let (hidden, seen): (Vec<_>, Vec<_>) =
+            self.workloads.iter().cloned().partition(|workload| workload.held_out);
+        let mut shown = self.clone();
+        if hidden.is_empty() {
+            return shown;
+        }
+        let told_of = |text: &str| {
+            let rest = text.strip_prefix("workload ").unwrap_or_default();
+            let of = |w: &WorkloadVerdict| {
+                rest.strip_prefix(w.name.as_str()).is_some_and(|rest| rest.starts_with(": "))
+            };
+            hidden.iter().any(of)
+        };
+        shown.workloads = seen;
+        (shown.times_ms, shown.floor_ms, shown.unavoidable_bytes) = (Times::default(), None, 0);
+        shown.memory = None;
+        shown.checks.retain(|check| !told_of(&check.name));
+        shown.caveats.retain(|caveat| !told_of(caveat));
+        if hidden.iter().any(|workload| workload.refused.is_none() && !workload.verified) {
+            for finding in &mut shown.integrity {
+                HIDDEN.clone_into(&mut finding.message);
+            }
+            shown.failure = shown.failure.map(|Failure { class, .. }| Failure {
+                class,
+                message: HIDDEN.to_owned(),
+                diagnostics: Vec::new(),
+                mismatch: None,
+                cuda_error: None,
+                output_tail: String::new(),
+            });
+        }
+        let count = hidden.len();
+        shown.caveats.push(format!("held-out workloads, which are not shown: {count}"));
+        shown
     }
 
     /// The turns in replayers that it is made of.

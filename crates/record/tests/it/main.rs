@@ -14,6 +14,7 @@ mod full_disk;
 mod lifecycle;
 mod reward;
 mod sample;
+mod shown;
 mod stranger;
 mod voided;
 mod wire;

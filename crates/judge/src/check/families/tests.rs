@@ -49,7 +49,7 @@ fn every_plan_has_all_families_and_the_own_inputs_twice() {
     let mut random = random();
     let mut orders = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        let plan = families.plan(&Share::default(), &mut random);
+        let plan = families.plan(&mut random);
         assert_eq!(plan.len(), OTHERS.len() + 2);
         for (family, _) in OTHERS {
             assert!(plan.contains(&family), "{plan:?}");
@@ -60,16 +60,15 @@ fn every_plan_has_all_families_and_the_own_inputs_twice() {
     assert!(orders.len() > 90, "the order is drawn");
     assert!(families.caveats().is_empty());
     let few = self::families(2.0, &[(InputFamily::Normal, 2.0)]);
-    assert_eq!(few.plan(&Share::default(), &mut random).len(), CHECKS);
-    let sliced =
-        self::families(2.0, &[(InputFamily::Slices, 2.0)]).plan(&Share::default(), &mut random);
+    assert_eq!(few.plan(&mut random).len(), CHECKS);
+    let sliced = self::families(2.0, &[(InputFamily::Slices, 2.0)]).plan(&mut random);
     assert_eq!(sliced.iter().filter(|family| **family == InputFamily::Slices).count(), SLICED);
 }
 
 #[test]
 fn a_task_without_other_families_gets_a_caveat() {
     let families = families(2.0, &[]);
-    assert_eq!(families.plan(&Share::default(), &mut random()), [InputFamily::Own; CHECKS]);
+    assert_eq!(families.plan(&mut random()), [InputFamily::Own; CHECKS]);
     assert_eq!(families.usual(), [InputFamily::Own]);
     assert_eq!(families.beside(&mut random()), []);
     let caveats = families.caveats();
@@ -206,7 +205,7 @@ fn rare_flags_are_exercised_in_every_plan_and_while_timed() {
     let families = with_flags(false, &[InputFamily::Large]);
     let mut random = random();
     for _ in 0..50 {
-        let plan = families.plan(&Share::default(), &mut random);
+        let plan = families.plan(&mut random);
         assert!(plan.contains(&InputFamily::Large) && plan.contains(&InputFamily::Normal));
         assert!(plan.iter().filter(|family| **family == InputFamily::Own).count() >= 2);
     }

@@ -188,7 +188,7 @@ fn called_faster(truth: f64, unequal: f64, random: &mut rand::rngs::StdRng) -> f
                 baselines: vec![(Baseline::Eager, theirs.clone())],
             };
             let told = summarise(&rounds, &Levels::default(), (look, unequal));
-            let bound = (nothing.len(), told.unequal, 1);
+            let bound = (nothing.len(), told.unequal);
             if nothing.len() == 21
                 || crate::timing::sequential::decided(&told.speedup, told.times.candidate, bound)
             {
@@ -216,6 +216,28 @@ fn rounds_fit_the_budget() {
     let plan = Plan { budget: Duration::from_secs(8), ..cpu::WINDOWS };
     assert_eq!(schedule(&plan, 10.0).last(), 7);
     assert_eq!(schedule(&plan, 0.01).last(), 9);
+    // Those of one workload of five; and no fewer than tell what windows vary by.
+    let of_five = plan.shared_among(5);
+    assert_eq!((schedule(&of_five, 0.01).last(), schedule(&of_five, 100.0).last()), (3, 3));
+    assert_eq!(schedule(&plan.shared_among(2), 0.01).last(), 5);
+    assert_eq!(schedule(&of_five.on_a_busy_host(), 0.01).last(), 5);
+}
+
+#[test]
+fn few_rounds_have_an_interval_of_their_spread() {
+    let rounds = Rounds {
+        nothing: vec![1e-4; 3],
+        candidate: Windows::of(10, [1.01e-2, 1.02e-2, 1.03e-2]),
+        baselines: vec![(Baseline::Eager, Windows::of(10, [2.01e-2; 3]))],
+        ..Rounds::default()
+    };
+    let look = Schedule::shared(3).look_after(3).unwrap();
+    let summary = summarise(&rounds, &Levels::default(), (look, 0.0));
+    let over = summary.speedup.eager.unwrap();
+    // Further apart than the samples are: these reach from 1.96 to 2.
+    assert!(over.low < 1.95 && over.high > 2.01, "{over:?}");
+    assert_eq!(summary.measured.speedup_over("eager").unwrap().samples.len(), 3);
+    assert_eq!(summary.times.rounds, Some(3));
 }
 
 #[test]
