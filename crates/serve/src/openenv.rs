@@ -29,6 +29,7 @@ use warpwright_agent::episode::Ended;
 use warpwright_agent::feedback;
 use warpwright_agent::tools::specification::specifications;
 use warpwright_record::dialogue::first_user_message;
+use warpwright_record::verdict::Verdict;
 
 use crate::app::App;
 use crate::gym::{Options, call};
@@ -256,16 +257,24 @@ impl Connection {
         {
             return Ok(observed(&json!({ "text": text }), None, false));
         }
-        let ended = session.finish(&self.app.seen).await?;
+        let ended = session.finish(&self.app.seen).await.map_err(|mut problem| {
+            if session.holds_out {
+                // It may name a workload that the agent does not see.
+                "the episode has no reward".clone_into(&mut problem.detail);
+            }
+            problem
+        })?;
         Ok(self.last(ended))
     }
 
     fn last(&self, ended: &Ended) -> Value {
-        let text = match &ended.final_verdict {
+        // The agent reads it, and may play the task again.
+        let shown = ended.final_verdict.as_ref().map(Verdict::shown);
+        let text = match &shown {
             Some(verdict) => feedback::render(verdict),
             None => "there was no model_new.py to judge".to_owned(),
         };
-        let observation = json!({ "text": text, "verdict": ended.final_verdict });
+        let observation = json!({ "text": text, "verdict": shown });
         observed(&observation, Some(reward(ended, self.options.reward)), true)
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) client: String,
     pub(crate) task: String,
     reference: String,
+    /// Whether the task has workloads that the agent does not see.
+    pub(crate) holds_out: bool,
     /// Stops the episode's processes.
     stop: Arc<AtomicBool>,
     /// `None` once the session is closed: the episode's policy then fails.
@@ -64,6 +66,7 @@ impl Session {
             client,
             task: task.name.clone(),
             reference: task.shown_source(),
+            holds_out: task.holds_out(),
             stop,
             says: Mutex::new(Some(says)),
             events: tokio::sync::Mutex::new(events),

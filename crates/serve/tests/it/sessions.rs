@@ -14,7 +14,7 @@ use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_fleet::Limits;
 use warpwright_record::event::Outcome;
 use warpwright_record::message::{ToolResult, ToolStatus};
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, WorkloadVerdict};
 use warpwright_serve::{Opening, SessionLimits, Settings, Tokens};
 use warpwright_task::Task;
 
@@ -164,7 +164,18 @@ fn episode(
         ("ours", _) => Outcome::Infrastructure { message: "the GPU is too hot".to_owned() },
         _ => Outcome::Stopped,
     };
-    let final_verdict = (task.name != "nothing").then(|| *verdict());
+    let mut final_verdict = (task.name != "nothing").then(|| *verdict());
+    if let Some(verdict) = final_verdict.as_mut().filter(|_| task.name == "hides") {
+        verdict.workloads = ["seen", "secret 7919"]
+            .map(|name| {
+                let refused =
+                    WorkloadVerdict::refused(name.to_owned(), name != "seen", String::new());
+                WorkloadVerdict { refused: None, verified: true, ..refused }
+            })
+            .to_vec();
+        verdict.caveats =
+            ["seen", "secret 7919"].map(|name| format!("workload {name}: odd")).to_vec();
+    }
     let (best_verdict, candidate) = (None, None);
     Ended { outcome, final_verdict, best_verdict, candidate, turns: 3, seconds: 0.0 }
 }

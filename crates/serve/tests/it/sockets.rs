@@ -102,6 +102,27 @@ async fn episode_runs_over_a_websocket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn last_observation_names_no_held_out_workload() {
+    let listening = Listening::new(settings());
+    listening
+        .speak(|mut socket| {
+            let _ = ask(&mut socket, &reset("hides"));
+            let last = ask(&mut socket, &step("submit"));
+            let told = last.to_string();
+            assert!(!told.contains("secret") && !told.contains("7919"), "{told}");
+            assert!(told.contains("workload seen: odd"), "positive control: {told}");
+            let verdict = &last["data"]["observation"]["verdict"];
+            assert_eq!(verdict["workloads"].as_array().unwrap().len(), 1);
+            assert_eq!(last["data"]["reward"], json!(verdict_reward()));
+        })
+        .await;
+}
+
+fn verdict_reward() -> f64 {
+    verdict().reward.bounded
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_websocket_message_is_answered_with_an_error() {
     let listening = Listening::new(settings());
     listening
