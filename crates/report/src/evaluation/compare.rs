@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpwright_record::fit::Fit;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::{Dtype, Profile};
+use warpwright_record::verdict::{Dtype, Profile, judged_workloads};
 
 use super::finals::Finals;
 use super::gap::Gap;
@@ -170,6 +170,18 @@ impl Side<'_> {
     fn fit(&self) -> Option<&Fit> {
         self.rows.first().and_then(|row| row.fit.as_ref())
     }
+
+    /// The sets of workloads that its figures are means over. A failed attempt has those up to its failure, which tell
+    /// nothing.
+    fn judged(&self) -> BTreeSet<BTreeSet<&str>> {
+        let verified = self.rows.iter().filter(|row| row.verified);
+        verified.map(|row| judged_workloads(&row.workloads)).collect()
+    }
+
+    /// Whether figures of both are means over the same workloads.
+    fn same_workloads(&self, other: &Self) -> bool {
+        self.judged().union(&other.judged()).count() <= 1
+    }
 }
 
 impl Comparison {
@@ -191,7 +203,9 @@ impl Comparison {
             if pairs.last().is_some_and(|(last, _)| last.task == side.task) {
                 continue; // Paired at another size.
             }
-            let same = |other: &&Side<'_>| other.task == side.task && other.fit() == side.fit();
+            let same = |other: &&Side<'_>| {
+                other.task == side.task && other.fit() == side.fit() && side.same_workloads(other)
+            };
             if let Some(other) = rows_b.iter().find(same) {
                 pairs.push((side, other));
             }
@@ -241,7 +255,10 @@ impl Comparison {
             faster: Vec::new(),
             slower: Vec::new(),
             unchanged: 0,
-            caveats: caveats((a, table_a), (b, table_b), unlike(&rows_a, &rows_b)),
+            caveats: unlike(&rows_a, &rows_b)
+                .into_iter()
+                .chain(caveats((a, table_a), (b, table_b)))
+                .collect(),
         };
         for (a, b) in pairs {
             comparison.sort(a, b);
@@ -382,26 +399,37 @@ fn against(of: impl Fn(Of) -> Option<Interval>) -> Against<Option<Interval>> {
     }
 }
 
-/// How many tasks were judged in both at sizes of which some are not in the other.
-fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> usize {
-    let differs = |side: &&Side<'_>, of: &[Side<'_>]| {
-        let mut others = of.iter().filter(|other| other.task == side.task).peekable();
-        others.peek().is_some() && !others.any(|other| other.fit() == side.fit())
+/// Which attempts are in no pair although their task is in both: at different sizes, or on different workloads.
+fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> Vec<String> {
+    let same_size = |side: &Side<'_>, other: &Side<'_>| side.fit() == other.fit();
+    let sizes = without_equal((a, b), |_, _| true, same_size);
+    let workloads = without_equal((a, b), same_size, |side, other| side.same_workloads(other));
+    let told = [
+        (sizes, "scaled to other sizes in one of the runs; those attempts are left out"),
+        (workloads, "judged on other workloads in one of the runs; those attempts are left out"),
+    ];
+    let told = told.into_iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, text)| format!("{count} tasks were {text}")).collect()
+}
+
+/// How many tasks have an attempt in one run with attempts that are `alike` in the other, none of them `equal`.
+fn without_equal(
+    (a, b): (&[Side<'_>], &[Side<'_>]),
+    alike: impl Fn(&Side<'_>, &Side<'_>) -> bool,
+    equal: impl Fn(&Side<'_>, &Side<'_>) -> bool,
+) -> usize {
+    let lacks = |side: &&Side<'_>, of: &[Side<'_>]| {
+        let others = of.iter().filter(|other| other.task == side.task && alike(side, other));
+        let mut others = others.peekable();
+        others.peek().is_some() && !others.any(|other| equal(side, other))
     };
-    let of_a = a.iter().filter(|side| differs(side, b));
-    let of_b = b.iter().filter(|side| differs(side, a));
+    let of_a = a.iter().filter(|side| lacks(side, b));
+    let of_b = b.iter().filter(|side| lacks(side, a));
     of_a.chain(of_b).map(|side| side.task).collect::<BTreeSet<_>>().len()
 }
 
-fn caveats(
-    (run_a, a): (&Evaluation, &Scored),
-    (run_b, b): (&Evaluation, &Scored),
-    unlike: usize,
-) -> Vec<String> {
+fn caveats((run_a, a): (&Evaluation, &Scored), (run_b, b): (&Evaluation, &Scored)) -> Vec<String> {
     let mut caveats = Vec::new();
-    if unlike > 0 {
-        caveats.push(format!("{unlike} tasks were scaled to other sizes in one of the runs; those attempts are left out"));
-    }
     for (name, run, table) in [("first", run_a, a), ("second", run_b, b)] {
         let others = |other: &&Scored| other.policy == table.policy && other.scaled_down;
         let tasks: u32 = run.tables.iter().filter(others).map(|other| other.overall.tasks).sum();

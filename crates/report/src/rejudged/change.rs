@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::{Reward, Stage, Verdict};
+use warpwright_record::verdict::{Reward, Stage, Verdict, judged_workloads};
 
 use crate::figures;
+use crate::text::one_line;
+
+/// Characters of the names of workloads in a reason.
+const MOST_NAMES: usize = 200;
 
 /// `verified`, or the class of the failure or of the first integrity finding.
 pub(super) fn result(verdict: &Verdict) -> String {
@@ -101,5 +105,15 @@ pub(super) fn differences(old: &Verdict, new: &Verdict) -> BTreeSet<String> {
     let differ = |((part, old), (_, new)): ((&str, String), (&str, String))| {
         (old != new).then(|| format!("{part} was `{old}`, and is `{new}`"))
     };
-    parts(old).into_iter().zip(parts(new)).filter_map(differ).collect()
+    let mut found: BTreeSet<String> =
+        parts(old).into_iter().zip(parts(new)).filter_map(differ).collect();
+    let judged = |of: &Verdict| {
+        judged_workloads(&of.workloads).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // A failed verdict has those up to its failure.
+    if old.verified && new.verified && judged(old) != judged(new) {
+        let told = |of: &Verdict| one_line(&judged(of).join(", "), MOST_NAMES);
+        found.insert(format!("the judged workloads were `{}`, and are `{}`", told(old), told(new)));
+    }
+    found
 }

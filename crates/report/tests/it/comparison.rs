@@ -1,6 +1,7 @@
 //! Two runs, task by task.
 
 use warpwright_record::fit::Fit;
+use warpwright_record::verdict::WorkloadVerdict;
 use warpwright_report::evaluation::Evaluation;
 use warpwright_report::evaluation::compare::{Comparison, text};
 use warpwright_report::evaluation::gap::Gap;
@@ -251,4 +252,38 @@ fn scaled_tasks_are_compared_only_at_equal_sizes() {
     let compared = Comparison::of(&before(), &some, None, None).unwrap();
     assert_eq!(compared.tasks as usize, all - 2);
     assert!(compared.caveats.iter().any(|caveat| caveat.starts_with("2 tasks of the second run")));
+}
+
+#[test]
+fn tasks_are_compared_only_on_equal_workloads() {
+    let on = |names: &[&str], refused: &[&str], tasks: usize| {
+        let mut rows = after().rows;
+        for row in &mut rows[..tasks] {
+            let judged = names.iter().map(|name| WorkloadVerdict {
+                refused: None,
+                verified: row.verified,
+                ..WorkloadVerdict::refused((*name).to_owned(), false, String::new())
+            });
+            let refused = refused.iter().map(|name| {
+                WorkloadVerdict::refused((*name).to_owned(), false, "too large".to_owned())
+            });
+            // A failure ends judging.
+            let count = if row.verified { usize::MAX } else { 1 };
+            row.workloads = judged.take(count).chain(refused).collect();
+        }
+        Evaluation::from_rows("workloads", rows)
+    };
+    let all = after().rows.len();
+    let (both, one) = (on(&["a", "b"], &[], all), on(&["a"], &["b"], 2));
+    let compared = |a: &Evaluation, b: &Evaluation| Comparison::of(a, b, None, None);
+    let same = compared(&both, &on(&["b", "a"], &["c"], all)).unwrap();
+    assert_eq!(same.tasks, compared(&after(), &after()).unwrap().tasks, "positive control");
+    assert!(!same.caveats.iter().any(|caveat| caveat.contains("other workloads")));
+    // Of two tasks with one workload the other was refused.
+    let some = on(&["a", "b"], &[], 2);
+    let verified = some.rows[..2].iter().filter(|row| row.verified).count();
+    let told = compared(&some, &one).unwrap();
+    assert_eq!((verified > 0, told.tasks as usize), (true, same.tasks as usize - verified));
+    let caveat = format!("{verified} tasks were judged on other workloads in one of the runs; those attempts are left out");
+    assert!(told.caveats.contains(&caveat), "{:?}", told.caveats);
 }
