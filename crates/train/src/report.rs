@@ -33,6 +33,7 @@ pub fn outline(dir: &Path) -> Result<Training, TrainError> {
 fn told(dir: &Path, with_samples: bool) -> Result<Training, TrainError> {
     let begun = Begun::read(dir)?;
     let name = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let shapes = held_out_shapes(&begun.config);
     let mut training = Training {
         title: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         facts: vec![
@@ -43,6 +44,10 @@ fn told(dir: &Path, with_samples: bool) -> Result<Training, TrainError> {
         is_cpu: begun.devices.iter().any(|device| device == "cpu"),
         stages: Vec::new(),
     };
+    if shapes > 0 {
+        let told = format!("{shapes} of each task with workloads");
+        training.facts.push(("held-out workloads".to_owned(), told));
+    }
     for stage in Stage::ALL {
         let path = dir.join(stage.name());
         if path.is_dir() {
@@ -50,6 +55,13 @@ fn told(dir: &Path, with_samples: bool) -> Result<Training, TrainError> {
         }
     }
     Ok(training)
+}
+
+/// `tasks.held_out_shapes` of a configuration.
+fn held_out_shapes(config: &str) -> i64 {
+    let table = toml::from_str::<toml::Table>(config).unwrap_or_default();
+    let key = table.get("tasks").and_then(|tasks| tasks.get("held_out_shapes"));
+    key.and_then(toml::Value::as_integer).unwrap_or(0)
 }
 
 #[derive(Default, Deserialize)]

@@ -88,6 +88,7 @@ impl Pretraining {
             max_train_tasks: self.max_tasks,
             max_held_out_tasks: None,
             max_operators: self.max_operators,
+            held_out_shapes: 0,
         };
         let (tasks, _) = tasks.read(folder, seed, notice)?;
         refuse_both(&tasks, held_out)?;

@@ -33,6 +33,10 @@ pub struct Tasks {
     pub max_held_out_tasks: Option<usize>,
     /// Excludes a data set's tasks with more operators than this. Default: none.
     pub max_operators: Option<usize>,
+    /// Number of workloads of each task, drawn by the run's seed, that the policy does not see: only final candidates
+    /// are judged on them. A task with one set of inputs stays as it is. Default: 0.
+    #[serde(default)]
+    pub held_out_shapes: usize,
 }
 
 impl Tasks {
@@ -66,7 +70,24 @@ impl Tasks {
         draw(&mut held_out, self.max_held_out_tasks, seed);
         tasks::check_all(&train, notice)?;
         tasks::check_all(&held_out, notice)?;
-        Ok((train, held_out))
+        Ok((self.without_shapes(train, seed)?, self.without_shapes(held_out, seed)?))
+    }
+
+    /// Holds out workloads of each task that has some.
+    fn without_shapes(&self, tasks: Vec<Task>, seed: u64) -> Result<Vec<Task>, TrainError> {
+        let one = |task: Task| {
+            // One whose workloads cannot be read is refused with the reason.
+            if task.workloads().is_ok_and(|workloads| workloads.is_empty()) {
+                return Ok(task);
+            }
+            task.hold_out(self.held_out_shapes, seed).map_err(|error| {
+                TrainError::usage(
+                    error.to_string(),
+                    format!("{}; or lower tasks.held_out_shapes", error.hint()),
+                )
+            })
+        };
+        tasks.into_iter().map(one).collect()
     }
 
     /// Restricts data sets to a split; files and folders are unchanged.
