@@ -319,7 +319,7 @@ pub(crate) struct Episodes {
     ///
     /// The workloads are those of `get_workloads` in the task. The seed of the run draws the N. The agent's
     /// `model.py` does not have them, and no verdict during the episode is about them. Each task needs more
-    /// than N workloads.
+    /// than N workloads, and literals as defaults of `get_inputs`.
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "resume")]
     pub(crate) held_out_shapes: usize,
     /// Policy that writes the kernels. May be repeated; each policy works on every task.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use warpwright_judge::agree;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::interval::Interval;
-use warpwright_record::verdict::{BASELINES, Verdict};
+use warpwright_record::verdict::{BASELINES, Verdict, WorkloadVerdict};
 
 use crate::contract::{Judged, VERSION};
 
@@ -70,6 +70,14 @@ impl<'a> Replayed<'a> {
             figures.push(figure(format!("speed-up over {name}"), old.over(name), new.over(name)));
         }
         figures.push(figure("speed-up over the best".to_owned(), old.best, new.best));
+        let (old, new) = (&before.workloads, &after.workloads);
+        for (old, new) in old.iter().filter_map(|old| Some((old, matching(new, old)?))) {
+            let name = named(&old.name);
+            let (one, other) = (old.times_ms.candidate, new.times_ms.candidate);
+            figures.push(figure(format!("{name}: candidate, ms"), one, other));
+            let (one, other) = (old.speedup.best, new.speedup.best);
+            figures.push(figure(format!("{name}: speed-up over the best"), one, other));
+        }
         figures.retain(|figure| figure.before.is_some() || figure.after.is_some());
         let timed = figures.iter().find(|figure| figure.name == CANDIDATE);
         let times_agree = timed.and_then(|figure| figure.agrees).unwrap_or(true);
@@ -112,6 +120,19 @@ impl<'a> Replayed<'a> {
         }
         text
     }
+}
+
+/// The entry of the same workload.
+fn matching<'w>(
+    of: &'w [WorkloadVerdict],
+    workload: &WorkloadVerdict,
+) -> Option<&'w WorkloadVerdict> {
+    of.iter().find(|other| other.name == workload.name && workload.refused.is_none())
+}
+
+/// A stranger's name of a workload, for a line of a table.
+fn named(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
 fn word(agrees: Option<bool>) -> &'static str {
@@ -170,6 +191,27 @@ mod tests {
         assert!(row.contains("1.0000 [0.9900, 1.0100]") && row.ends_with("no"), "{table}");
         let wrong = Verdict { verified: false, ..verdict(1.0) };
         assert_eq!(Replayed::new(&before, &wrong).agrees, Some(false));
+    }
+
+    #[test]
+    fn each_workload_is_compared_with_its_replay() {
+        let with = |times: [(&str, f64); 2]| {
+            let mut verdict = verdict(1.0);
+            verdict.workloads = times
+                .map(|(name, time)| {
+                    let refused = WorkloadVerdict::refused(name.to_owned(), false, String::new());
+                    let mut one = WorkloadVerdict { refused: None, verified: true, ..refused };
+                    one.times_ms.candidate = Some(Interval { value: time, low: time, high: time });
+                    one
+                })
+                .to_vec();
+            verdict
+        };
+        let (before, after) = (with([("a", 1.0), ("b", 2.0)]), with([("b", 4.0), ("a", 1.0)]));
+        let table = Replayed::new(&before, &after).table();
+        let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row("a: candidate, ms").ends_with("yes"), "{table}");
+        assert!(row("b: candidate, ms").ends_with("no"), "{table}");
     }
 
     #[test]

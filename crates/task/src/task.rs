@@ -136,9 +136,14 @@ impl Task {
             return self.shown()?.of_workload(before.count());
         }
         let source = fit::unlabelled(&workloads::bind(&self.source, place, workload));
-        let name = safe_name(&format!("{}.{}", self.name, workload.name));
+        let name = Self::workload_name(&self.name, &workload.name);
         let sharing = workloads.len() + self.hidden;
         Ok(Some(Self { name, sharing, ..self.clone().with_source(source) }))
+    }
+
+    /// Name of a task that is bound to a workload.
+    pub fn workload_name(task: &str, workload: &str) -> String {
+        safe_name(&format!("{task}.{workload}"))
     }
 
     /// The workload that the task is bound to, if it is; see [`Task::of_workload`].

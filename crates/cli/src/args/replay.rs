@@ -24,7 +24,8 @@ pub(crate) struct ReplayArgs {
     /// Number of the episode in the run folder, from 0; needed when it has several.
     #[arg(long, value_name = "N")]
     pub(crate) episode: Option<u32>,
-    /// File of the launch plan; by default the one in the run folder, else the one in the cache folder.
+    /// File of the launch plan; by default the one in the run folder, else the one in the cache folder. Not for a
+    /// verdict on several workloads.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
     /// Device to replay on: `auto` or `cuda:N`; it must be of the kind that the kernels were compiled for.

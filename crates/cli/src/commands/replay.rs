@@ -10,9 +10,11 @@ use warpwright_record::blob::BlobHash;
 use warpwright_record::event::EpisodeId;
 use warpwright_record::history::{Episode, History};
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{Tier, VERDICT_VERSION, Verdict};
+use warpwright_record::verdict::{Profile, Tier, VERDICT_VERSION, Verdict, WorkloadVerdict};
 use warpwright_rollout::error::RolloutError;
 use warpwright_rollout::judge_host::{JudgeHost, JudgeOptions, RequiredTier};
+
+use warpwright_task::Task;
 
 use crate::args::IsolationArg;
 use crate::args::replay::ReplayArgs;
@@ -29,29 +31,16 @@ const JUDGE_AGAIN: &str =
 
 pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
     let before = verdict(args)?;
-    let hash = plan_of(&before)?;
+    let named = plans_of(&before, args)?;
     let files = judging::files(&args.host);
-    let path = find(args, hash, &files.cache)?;
-    let file = read_plan_file(&path).map_err(|e| unread(&path, &e))?;
-    let stored = StoredPlan::read(&file, hash).map_err(|error| {
-        let message = format!("failed to use the launch plan {}: {error}", path.display());
-        Failure::usage(message, error.hint().to_owned())
-    })?;
-    if stored.candidate() != before.candidate || stored.task().name != before.task {
-        let message = format!(
-            "failed to use the launch plan {}: it is of candidate {} for task {}, and the verdict is on candidate {} \
-             for task {}",
-            path.display(),
-            stored.candidate(),
-            stored.task().name,
-            before.candidate,
-            before.task
-        );
-        return Err(Failure::usage(message, JUDGE_AGAIN.to_owned()));
-    }
+    let read = |(task, hash): &(String, BlobHash)| {
+        Ok((stored(args, &before, (task, *hash), &files.cache)?, *hash))
+    };
+    let plans = named.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    let (profile, seed) = terms(&plans)?;
     let options = JudgeOptions {
-        profile: stored.profile(),
-        seed: stored.seed(),
+        profile,
+        seed,
         baselines: args.host.baselines.set(),
         require_full_isolation: args.host.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Judged,
@@ -77,9 +66,15 @@ pub(crate) fn run(args: &ReplayArgs, printer: Printer) -> Result<u8, Failure> {
             "the verdict is void: a repeat in a new GPU context disagreed",
         );
     }
-    let task = stored.task();
-    let mut session = host.judge.task(&task)?;
-    let after = session.replay(&stored, hash, before.stage)?;
+    let after = match plans.as_slice() {
+        [(stored, hash)] if before.workloads.is_empty() => {
+            host.judge.task(&stored.task())?.replay(stored, *hash, before.stage)?
+        }
+        plans => {
+            let of = (before.workloads.len(), before.stage);
+            host.judge.replay_workloads(&before.task, plans, of)?
+        }
+    };
     let replayed = Replayed::new(&before, &after);
     printer.data(&replayed.table());
     printer.object(&replayed);
@@ -149,18 +144,76 @@ fn of_file(path: &Path) -> Result<Verdict, Failure> {
     serde_json::from_value(object).map_err(|e| unusable(e.to_string()))
 }
 
-/// Name of the launch plan of a verdict.
-fn plan_of(verdict: &Verdict) -> Result<BlobHash, Failure> {
-    verdict.plan.ok_or_else(|| {
-        let why = match verdict.tier {
-            _ if !verdict.workloads.is_empty() => {
-                "its task has several workloads, and it is replayed only where it has one"
-            }
+/// The launch plans of a verdict, each with the name of its task: of each workload that was judged, if there are
+/// several.
+fn plans_of(verdict: &Verdict, args: &ReplayArgs) -> Result<Vec<(String, BlobHash)>, Failure> {
+    let missing = |of: &str, tier: Tier| {
+        let why = match tier {
             Tier::Host => "the candidate was judged in the host tier: there is no plan",
             Tier::Device => "the verdict names no launch plan: it could not be recorded or stored",
         };
+        Failure::usage(format!("failed to replay the verdict: {of}{why}"), JUDGE_AGAIN.to_owned())
+    };
+    if verdict.workloads.is_empty() {
+        let plan = verdict.plan.ok_or_else(|| missing("", verdict.tier))?;
+        return Ok(vec![(verdict.task.clone(), plan)]);
+    }
+    if let Some(path) = &args.plan {
+        let message = format!(
+            "failed to use the launch plan {}: the verdict has one for each of several workloads",
+            path.display()
+        );
+        let hint = "name the cache folder of the judge with `--cache DIR`";
+        return Err(Failure::usage(message, hint.to_owned()));
+    }
+    let judged = verdict.workloads.iter().filter(|workload| workload.refused.is_none());
+    let one = |workload: &WorkloadVerdict| {
+        let name: String = workload.name.chars().filter(|c| !c.is_control()).take(64).collect();
+        let of = format!("workload {name}: ");
+        let plan = workload.plan.ok_or_else(|| missing(&of, workload.tier))?;
+        Ok((Task::workload_name(&verdict.task, &workload.name), plan))
+    };
+    judged.map(one).collect()
+}
+
+/// The launch plan of this name, which must be of the verdict's candidate and this task.
+fn stored(
+    args: &ReplayArgs,
+    before: &Verdict,
+    (task, hash): (&str, BlobHash),
+    cache: &Path,
+) -> Result<StoredPlan, Failure> {
+    let path = find(args, hash, cache)?;
+    let file = read_plan_file(&path).map_err(|e| unread(&path, &e))?;
+    let stored = StoredPlan::read(&file, hash).map_err(|error| {
+        let message = format!("failed to use the launch plan {}: {error}", path.display());
+        Failure::usage(message, error.hint().to_owned())
+    })?;
+    if stored.candidate() == before.candidate && stored.task().name == task {
+        return Ok(stored);
+    }
+    let message = format!(
+        "failed to use the launch plan {}: it is of candidate {} for task {}, and the verdict is on candidate {} for \
+         task {task}",
+        path.display(),
+        stored.candidate(),
+        stored.task().name,
+        before.candidate
+    );
+    Err(Failure::usage(message, JUDGE_AGAIN.to_owned()))
+}
+
+/// Profile and seed under which all plans were recorded.
+fn terms(plans: &[(StoredPlan, BlobHash)]) -> Result<(Profile, u64), Failure> {
+    let unusable = |why: &str| {
         Failure::usage(format!("failed to replay the verdict: {why}"), JUDGE_AGAIN.to_owned())
-    })
+    };
+    let mut terms = plans.iter().map(|(stored, _)| (stored.profile(), stored.seed()));
+    let first = terms.next().ok_or_else(|| unusable("no workload was judged"))?;
+    if terms.any(|other| other != first) {
+        return Err(unusable("its launch plans were recorded under different profiles or seeds"));
+    }
+    Ok(first)
 }
 
 /// The file of the launch plan.

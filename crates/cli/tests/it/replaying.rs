@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use warpwright_record::blob::BlobHash;
 use warpwright_record::candidate::Candidate;
-use warpwright_record::verdict::{Tier, Verdict};
+use warpwright_record::verdict::{Tier, Verdict, WorkloadVerdict};
 
 use crate::program::Program;
 use crate::sample;
@@ -77,6 +77,32 @@ fn missing_or_foreign_plan_file_is_refused() {
     error: failed to use the launch plan [folder]/cache/plans/29/fde71e3ef298312227db745efc78ceb1c4e97c3a45f8e1f3f8680fa8a8f9ac: the file is no launch plan of warpwright
     hint: name the plan file that was stored with the verdict
     ");
+}
+
+#[test]
+fn verdict_on_workloads_needs_a_plan_of_each() {
+    let program = Program::bare();
+    let one = |name: &str, plan: Option<&[u8]>| WorkloadVerdict {
+        refused: None,
+        verified: true,
+        tier: Tier::Device,
+        plan: plan.map(BlobHash::of),
+        ..WorkloadVerdict::refused(name.to_owned(), false, String::new())
+    };
+    let refused = WorkloadVerdict::refused("c".to_owned(), false, "too large".to_owned());
+    let mut merged = Verdict { plan: None, ..verdict(b"") };
+    merged.workloads = vec![one("a", Some(b"plan")), one("b", None), refused];
+    write(&program, &merged);
+    let ran = program.run(&["replay", "verdict.json"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("workload b: the verdict names no launch plan"), "{}", ran.show());
+    merged.workloads[1].plan = Some(BlobHash::of(b"other"));
+    write(&program, &merged);
+    let ran = program.run(&["replay", "verdict.json"]);
+    assert!(ran.stderr.contains("plans/29/fde71e3ef298312227db745efc78ceb1"), "{}", ran.show());
+    let ran = program.run(&["replay", "verdict.json", "--plan", "plan.bin"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    assert!(ran.stderr.contains("one for each of several workloads"), "{}", ran.show());
 }
 
 #[test]
