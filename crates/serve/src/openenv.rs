@@ -118,7 +118,7 @@ async fn schema(_client: Client) -> Json<Value> {
                 "prompt": { "type": "string", "description": "The task; in the first observation" },
                 "tools": { "type": "array", "description": "The tools; in the first observation" },
                 "text": { "type": "string", "description": "The tool's result; in the last observation the verdict as text" },
-                "verdict": { "description": "The judge's verdict on the final candidate; in the last observation" },
+                "verdict": { "description": "The judge's verdict on the final candidate, without held-out workloads; in the last observation" },
             },
         },
         "state": {

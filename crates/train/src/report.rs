@@ -152,3 +152,15 @@ fn samples(folder: &StageFolder, steps: usize) -> Result<Vec<Sample>, TrainError
     }
     Ok(samples)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_out_shapes_are_read_from_the_configuration() {
+        assert_eq!(held_out_shapes("[tasks]\ntrain = []\nheld_out_shapes = 2\n"), 2);
+        assert_eq!(held_out_shapes("[tasks]\ntrain = []\n"), 0);
+        assert_eq!(held_out_shapes("not = [toml"), 0);
+    }
+}

@@ -148,3 +148,43 @@ fn draw(tasks: &mut Vec<Task>, count: Option<usize>, seed: u64) {
     let mut number = 0..;
     tasks.retain(|_| number.next().is_some_and(|number| numbers.contains(&number)));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n";
+
+    fn read(held_out_shapes: usize, rows: &str) -> Result<(Vec<Task>, Vec<Task>), TrainError> {
+        let folder = tempfile::tempdir().unwrap();
+        let single = format!("{HEAD}def get_inputs():\n    return [torch.randn(4)]\n");
+        let several = format!(
+            "{HEAD}def get_workloads():\n    return [{{'rows': 1}}, {{'rows': 2}}, {{'rows': 3}}]\n\
+             def get_inputs(rows={rows}):\n    return [torch.randn(rows)]\n"
+        );
+        fs_err::write(folder.path().join("single.py"), single).unwrap();
+        fs_err::write(folder.path().join("several.py"), several).unwrap();
+        let text =
+            format!("train = ['single.py', 'several.py']\nheld_out_shapes = {held_out_shapes}\n");
+        let tasks: Tasks = toml::from_str(&text).unwrap();
+        tasks.read(folder.path(), 5, &|_| ())
+    }
+
+    #[test]
+    fn held_out_shapes_hide_workloads_of_tasks() {
+        let shown = |held_out: usize| {
+            let (train, _) = read(held_out, "1").unwrap();
+            let shown = |task: &Task| task.shown().unwrap().workloads().unwrap().len();
+            train.iter().map(|task| (task.name.clone(), shown(task))).collect::<Vec<_>>()
+        };
+        let of = |several: usize| vec![("single".to_owned(), 0), ("several".to_owned(), several)];
+        assert_eq!((shown(0), shown(2)), (of(3), of(1)));
+        let hashes = || read(2, "1").unwrap().0.into_iter().map(|task| task.hash);
+        assert!(hashes().eq(hashes()), "the seed decides");
+        let few = read(3, "1").unwrap_err().to_string();
+        assert!(few.contains("hold out 3 workloads of task several: it has 3"), "{few}");
+        let computed = read(1, "1 + 0").unwrap_err().to_string();
+        assert!(computed.contains("a default of `get_inputs` is computed"), "{computed}");
+        assert!(read(0, "1 + 0").is_ok(), "nothing is held out");
+    }
+}
