@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .arena import ALIGN
-from .tensors import Place, flatten, outline, place, unflatten, widened
+from .tensors import Place, flatten, outline, place, widened
 
 if TYPE_CHECKING:
     from .oracle import Oracle
@@ -62,11 +62,8 @@ class Batches:
         tree = flatten(call(self._part(tensors, 0, 1)), made)
         places = []
         for tensor, dtype in zip(made, self.dtypes, strict=True):
-            whole = torch.empty(1, dtype=dtype).expand(self.count, *tensor.shape[1:])
-            strides = torch.empty(self.count, *tensor.shape[1:], device="meta").stride()
-            at = place(whole, None)
-            size = whole.numel() * whole.element_size()
-            places.append({**at, "strides": list(strides), "bytes": size})
+            shape = (self.count, *tensor.shape[1:])
+            places.append(place(torch.empty(shape, dtype=dtype, device="meta"), None))
         return tree, places
 
     def fill(self, call: Call, tensors: list[torch.Tensor], into: list[torch.Tensor]) -> None:

@@ -48,6 +48,7 @@ def properties(oracle: Oracle, seed: int, other: Another) -> dict[str, Any]:
     oracle.draws = must_repeat(this, lambda seed: oracle.given("init", inputs, seed))
     _must_be_saved(oracle, inputs, given, other)
     oracle.elements = sum(t.numel() for t in (*taken, *given))
+    oracle.dtypes = [t.dtype for t in given]
     outputs = {"tree": tree, "tensors": [place(t, None) for t in given]}
     # What follows takes as much memory again.
     del ran, this
@@ -98,8 +99,8 @@ def _must_be_alike(oracle: Oracle, seed: int, taken: Any, given: Any) -> None:
     oracle.same = [True] * len(tensors)
     further = FURTHER_DRAWS if oracle.elements <= SMALL_ELEMENTS else 0
     for i in range(1, DRAWS + further):
-        inputs = oracle.drawn_inputs(seed + DRAWN + i)
         drawn: list[torch.Tensor] = []
+        inputs = oracle.drawn_inputs(seed + DRAWN + i)
         built_alike = flatten(inputs, drawn) == input_tree
         pairs = zip(oracle.same, tensors, drawn, strict=True)
         oracle.same = [is_so and built_alike and same(a, b) for is_so, a, b in pairs]
@@ -108,6 +109,9 @@ def _must_be_alike(oracle: Oracle, seed: int, taken: Any, given: Any) -> None:
             Form(outputs).must_be(form, "what forward returns")
             if flatten(outputs, []) != tree:
                 raise varying("forward returns a number or a text that depends on its inputs")
+            del outputs
+        # The next sample takes as much memory again.
+        del inputs, drawn, pairs
 
 
 def _time(oracle: Oracle, inputs: Any) -> float:

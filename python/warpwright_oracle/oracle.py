@@ -91,6 +91,8 @@ class Oracle:
         """Families that are not functions of a value, once calibration has begun."""
         self.seconds = 0.0
         self.elements = 0
+        self.dtypes: list[torch.dtype] = []
+        """Of the tensors of the outputs."""
         self.held: Held | None = None
         self.lent: Memory | None = None
         """On a GPU, the memory of a candidate's inputs, while it is mapped."""
@@ -288,6 +290,13 @@ class Oracle:
             for draw in draws
         ]
 
+    def divide(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Computes the truth by slices of the batch from now on; ``why`` is the reason if that
+        cannot be done."""
+        why = self.truth.divide(self.seed)
+        self.settle()
+        return {"why": why}
+
     def calibrate(self, request: dict[str, Any]) -> dict[str, Any]:
         """See ``Calibrator``."""
         weights, double = request["weights"], request["double"]
@@ -426,6 +435,7 @@ def main() -> None:
         "init",
         "state",
         "calibrate",
+        "divide",
         "examine",
         "glance",
         "redraw",

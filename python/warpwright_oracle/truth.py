@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import batches
 from .arena import ALIGN
 from .arguments import invoke
+from .batches import Batches, Call, NotSliceableError
 from .channel import exhausted
 from .families import OWN, Labels
 from .reference import seed_everything
 from .rounding import Reordered, jitter
-from .tensors import as_reals, flatten, place, to_double, unflatten, widened
+from .tensors import Place, as_reals, flatten, place, to_double, unflatten, widened
 from .widening import Widening
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class Truth:
         """Whether float32 tensors that the reference makes become float64."""
         self.doubt = ""
         """Why there is no float64 truth; empty if there is one."""
+        self.batches: Batches | None = None
+        """How it is computed by slices of the batch, where it is."""
 
     def outputs(
         self, request: dict[str, Any], inputs: Any, free: int
@@ -69,6 +74,46 @@ class Truth:
             if model is None:
                 self.doubting(variant, reason)
         return None, []
+
+    def divide(self, seed: int) -> str:
+        """Computes the truth by slices of the batch from now on, if that gives the same. Returns
+        why not, or nothing."""
+        widens, reason = self.widens, ""
+        for self.widens in (widens, True):
+            try:
+                found = [batches.proven(self.oracle, each, seed) for each in ("init", "other")]
+                self.batches = found[0]
+                return ""
+            except NotSliceableError as error:
+                reason = reason or str(error)
+            except Exception as error:
+                self.oracle.settle()
+                reason = reason or f"{type(error).__name__}: {error}"[:200]
+        self.widens = widens
+        return reason
+
+    def caller(
+        self, variant: str, tree: Any, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> Call:
+        """A call of the float64 model with these weights, on the tensors of its inputs."""
+        model = self.model(variant)
+        if model is None:
+            raise NotSliceableError("it does not run in float64")
+
+        def call(tensors: list[torch.Tensor]) -> Any:
+            seed_everything(1)
+            with torch.no_grad(), mode(), self._widening():
+                return invoke(model, unflatten(tree, tensors))
+
+        return call
+
+    def by_slices(
+        self, slicing: Batches, variant: str, inputs: Any, offset: int
+    ) -> tuple[Any, list[Place], int]:
+        """See ``batches.stored``."""
+        tensors: list[torch.Tensor] = []
+        call = self.caller(variant, flatten(inputs, tensors))
+        return batches.stored(self.oracle, slicing, call, tensors, offset)
 
     def model(self, variant: str) -> torch.nn.Module | None:
         """The float64 model with these weights, if there is one."""
@@ -112,14 +157,49 @@ class Truth:
         """The outputs of a program with honest errors, ``times`` as large, in its operators and
         inputs. See ``Reordered`` for ``everywhere`` and ``one_sign``. With ``ties`` zeros among the
         inputs err too. None, and raises, as ``under``."""
+
+        def shaken(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+            for index, traits in self.oracle.traits.items():
+                if not isinstance(traits, Labels):
+                    jitter(as_reals(tensors[index]), traits.size if ties else 0.0, times)
+            return tensors
+
+        def erring() -> Reordered:
+            return Reordered(times, everywhere=everywhere, one_sign=one_sign)
+
         tensors: list[torch.Tensor] = []
+        if self.batches is not None:
+            tree = flatten(inputs, tensors)
+            return self._together(self.batches, variant, tree, tensors, shaken, erring)
         tree = flatten(to_double(inputs), tensors)
-        for index, traits in self.oracle.traits.items():
-            if isinstance(traits, Labels):
-                continue
-            jitter(as_reals(tensors[index]), traits.size if ties else 0.0, times)
-        erring = Reordered(times, everywhere=everywhere, one_sign=one_sign)
-        return self.under(erring, unflatten(tree, tensors), variant)
+        return self.under(erring(), unflatten(tree, shaken(tensors)), variant)
+
+    def _together(
+        self,
+        slicing: Batches,
+        variant: str,
+        tree: Any,
+        tensors: list[torch.Tensor],
+        changed: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+        mode: Callable[[], AbstractContextManager[Any]],
+    ) -> list[torch.Tensor] | None:
+        """The outputs of all slices under a mode, on changed float64 copies of the inputs."""
+        if self.model(variant) is None:
+            return None
+        call = self.caller(variant, tree, mode)
+        try:
+            _, places = slicing.outlines(call, tensors)
+            outputs = [
+                torch.empty(at["shape"], dtype=dtype, device=tensors[0].device)
+                for at, dtype in zip(places, slicing.dtypes, strict=True)
+            ]
+            slicing.fill(lambda part: call(changed(part)), tensors, outputs)
+            return outputs
+        except Exception as error:
+            self.oracle.settle()
+            if exhausted(error):
+                raise
+            return None
 
     def _widening(self) -> AbstractContextManager[Any]:
         return Widening() if self.widens else nullcontext()

@@ -54,7 +54,8 @@ def pieces_tell_what_the_whole_does() -> int:
     lower = whole.tril()
     cases = [(whole, False), (whole + whole.mT, True), (lower, True), (lower.mT, True)]
     looked = 0
-    for piece in (slices.PIECE, 1):
+    usual = slices.PIECE
+    for piece in (1, usual):
         slices.PIECE = distance.PIECE = piece
         for tensor, structured in cases:
             assert slices.structured(tensor) == structured, (piece, looked)
@@ -71,13 +72,95 @@ def pieces_tell_what_the_whole_does() -> int:
     return looked
 
 
+BY_SAMPLE = (
+    "torch.softmax(x, -1)",
+    "F.layer_norm(x, (128,))",
+    "x / x.norm(dim=1, keepdim=True)",
+    "x.argmax(1)",
+    "(x.sum(1), torch.sort(x, 1).values)",
+    "F.avg_pool1d(x, 3).half()",
+)
+NOT_BY_SAMPLE = (
+    "x / x.norm()",
+    "x - x.mean(0)",
+    "F.mse_loss(x, x * 0)",
+    "x / (1 + 1e-9 * x.sum())",
+    "F.batch_norm(x, None, None, training=True)",
+    "x.cumsum(0)",
+    "x.flip(0)",
+    "x.roll(1, 0)",
+    "x @ x.T",
+    "x.T",
+    "(x * 2, x.mean())",
+    "x * (1 if x.shape[0] > 4 else 2)",
+    "torch.where(x > x.median(), x, x * 0)",
+    "x.mul_(2) + 0",
+    "torch.fft.rfft(x)",
+)
+
+
+def slices_give_what_the_whole_gives() -> int:
+    for result in BY_SAMPLE:
+        oracle = opened(result, DRAW)
+        request = {"variant": "other", "seed": 3, "family": "own", "double": True}
+        told = oracle.expected(request)
+        wholes = [oracle.arena.view(at).clone() for at in told["outputs"]["tensors"]]
+        assert oracle.truth.divide(1) == "", (result, oracle.truth.divide(1))
+        slicing = oracle.truth.batches
+        assert slicing is not None
+        slicing.rows = 7
+        told = oracle.expected(request)
+        assert all(note["truth"] == "float64" for note in told["notes"]), result
+        sliced = [oracle.arena.view(at) for at in told["outputs"]["tensors"]]
+        for mine, whole in zip(sliced, wholes, strict=True):
+            assert torch.equal(mine, whole.to(mine.dtype)), result
+            assert mine.dtype != torch.float64, "it takes no more memory than a result"
+        calibrated = oracle.calibrate(
+            {"weights": "other", "double": True, "seed": 5, "families": False}
+        )
+        (own, *_) = calibrated["admitted"]
+        assert calibrated["exact"], result
+        assert all(note["honest"] is not None for note in own["notes"] if note["real"]), result
+    return len(BY_SAMPLE)
+
+
+def what_slices_change_is_not_sliced() -> int:
+    for result in NOT_BY_SAMPLE:
+        oracle = opened(result, DRAW)
+        assert oracle.truth.divide(1), result
+        assert oracle.truth.batches is None
+    return len(NOT_BY_SAMPLE)
+
+
+def memory_that_lacks_makes_slices_smaller() -> None:
+    oracle = opened("torch.relu(x)", DRAW)
+    assert oracle.truth.divide(1) == ""
+    slicing, sizes = oracle.truth.batches, []
+    assert slicing is not None
+
+    def short(tensors: list[torch.Tensor]) -> torch.Tensor:
+        sizes.append(tensors[0].shape[0])
+        if tensors[0].shape[0] > 10:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return tensors[0] * 2
+
+    slicing.rows = 100
+    given = torch.randn(100, 128)
+    made = torch.empty(100, 128)
+    slicing.fill(short, [given], [made])
+    assert torch.equal(made, (given.double() * 2).float())
+    assert sizes[:3] == [100, 25, 6], sizes
+
+
 def main() -> None:
     looked = pieces_tell_what_the_whole_does()
+    looked += slices_give_what_the_whole_gives() + what_slices_change_is_not_sliced()
+    memory_that_lacks_makes_slices_smaller()
     opening.LARGE_BYTES = expected.LARGE_BYTES = baseline.LARGE_BYTES = 1
     result_is_its_own_truth()
     who_changes_or_returns_inputs_gets_copies()
     who_changes_inputs_now_and_then_is_found()
-    print(f"looked at {looked + 3}")
+    print(f"looked at {looked + 4}")
 
 
 if __name__ == "__main__":

@@ -126,9 +126,11 @@ impl Layout {
         let sizes = Sizes::of(opened, (4, false));
         let room = |scratch| {
             let passing = sizes.state.max(sizes.inputs + sizes.per_call + scratch);
-            // As in `of`, and a little more for what is rounded there.
-            let results = sizes.per_call + scratch + SLACK;
-            let arena = sizes.fixed + round(results).max(round(passing + SLACK)) + SLACK;
+            // As in `of`, and a little more for what is rounded there: room for one call beside what is fixed, and
+            // for what lies in the arena.
+            let results = round(sizes.per_call + scratch + SLACK);
+            let lies = sizes.weights + results.max(round(passing + SLACK));
+            let arena = lies.max(sizes.fixed + scratch + sizes.per_call) + 3 * SLACK;
             (arena, round(sizes.inputs + SLACK))
         };
         sizes.single(opened).map(room).to_vec()

@@ -46,7 +46,7 @@ fn truths_alone_agree_with_full_expectations() {
 
 #[test]
 fn large_tasks_are_judged_without_copies() {
-    assert_eq!(python_test("large_tasks.py"), "looked at 11");
+    assert_eq!(python_test("large_tasks.py"), "looked at 33");
 }
 
 #[test]

@@ -17,6 +17,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "arguments.py",
     "meta_compile.py",
     "baseline.py",
+    "batches.py",
     "calibration.py",
     "channel.py",
     "clusters.py",

@@ -307,10 +307,13 @@ impl Needs {
     }
 }
 
-/// Bytes of one call of a candidate that has few intermediates: its results, somewhat padded, and its inputs
-/// twice, since those of a first call pass through where results lie later (`check/layout.rs`).
+/// Bytes of one call of a candidate that has few intermediates: its weights, four times as `check/layout.rs` plans
+/// them; its results, somewhat padded; and its inputs twice, since those of a first call, or weights, pass through
+/// where results lie later.
 fn least_call(sizes: &Sizes) -> u64 {
-    2 * sizes.inputs.bytes() + sizes.outputs.bytes() / 8 * 9 + 2 * LEAST_SCRATCH
+    let state: u64 = sizes.state.iter().map(|p| padded(p.bytes)).sum();
+    let call = sizes.inputs.bytes() + sizes.outputs.bytes() / 8 * 9 + LEAST_SCRATCH;
+    4 * state + state.max(call) + sizes.inputs.bytes() + LEAST_SCRATCH
 }
 
 /// Bytes that torch needs in the oracle or in the baseline, whichever is more, where each gives way to the other.
@@ -470,6 +473,13 @@ mod tests {
         let beside = room.apart.unwrap();
         assert!(beside.offset >= room.arena + START_BYTES && beside.bytes >= 6200 << 20);
         assert_eq!(all.large_room(&sizes(64, 64), &wanted).unwrap().arena, 40 << 30);
+        // `level3/2_ShallowWideMLP`: its weights, four times and once in passing, and six times in the oracle, are
+        // more than there is. Without float64 they are not.
+        let mut wide = sizes(1, 1);
+        wide.state = foreseen(8 << 30).inputs.tensors;
+        assert!(!all.doubles(&wide));
+        all.refuse_too_large("wide", &wide).unwrap();
+        assert!(all.left(&wide, false) > least_call(&wide));
         // `level1/38_L1Norm_` has no room for float64, and is judged all the same.
         let mut norm = sizes(8192, 8192);
         norm.peak_bytes = 16 << 30;

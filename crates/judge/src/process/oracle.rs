@@ -24,13 +24,15 @@ use crate::process::host::{Grant, Host};
 use crate::process::memory::Memory;
 use crate::process::role::Role;
 use crate::process::wire::{
-    Examined, Expected, Graphed, Learned, Loaded, Opened, Peak, Redrawn, Reordered, Said, Sets,
-    Sizes, State, Truths,
+    Divided, Examined, Expected, Graphed, Learned, Loaded, Opened, Peak, Redrawn, Reordered, Said,
+    Sets, Sizes, State, Truths,
 };
 use crate::process::worker::Worker;
 
 /// Longest an oracle may take over one request. Its code is the task's.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+/// Most characters of why the truth cannot be computed by slices.
+const MOST_WHY: usize = 200;
 
 /// Weights of the reference as its constructor gives them.
 pub(crate) const INIT: &str = "init";
@@ -73,6 +75,8 @@ pub(crate) struct Oracle {
     like: Option<(String, Expected)>,
     /// Whether truth is to be float64: not for the paper, which compares with eager.
     double: bool,
+    /// Whether it is computed by slices of the batch.
+    sliced: bool,
     profile: Profile,
 }
 
@@ -203,10 +207,11 @@ impl LoadedOracle {
             like: None,
             has_inputs: false,
             double,
+            sliced: false,
             profile,
         };
         if !fits {
-            oracle.without_double();
+            oracle.with_less(arbiter)?;
         }
         Ok(oracle)
     }
@@ -398,6 +403,25 @@ impl Oracle {
         // On the cpu device pages of the arena are pages of the process.
         let arena = if self.arena.is_on_gpu() { self.arena.held_bytes() } else { 0 };
         Ok(held.bytes + arena)
+    }
+
+    /// Computes in float64 by slices of the batch from now on, where the device's memory does not hold the whole and
+    /// that is proven to give the same; else does without. False if it was done without before.
+    pub(crate) fn with_less(&mut self, arbiter: &DeviceArbiter) -> Result<bool, JudgeError> {
+        if !self.double || self.sliced {
+            return Ok(self.without_double());
+        }
+        let shared = arbiter.share(Purpose::Reference);
+        let told: Divided =
+            self.worker.ask(&json!({"do": "divide"}), PATIENCE).map_err(|e| self.trusted(e))?;
+        drop(shared);
+        self.sliced = told.why.is_empty();
+        if !self.sliced {
+            self.without_double();
+            let why: String = told.why.chars().take(MOST_WHY).collect();
+            self.doubt = format!("{}, nor by slices of the batch: {why}", self.doubt);
+        }
+        Ok(true)
     }
 
     /// Does without float64 from now on, where the device's memory does not hold it. False if it was

@@ -350,6 +350,13 @@ pub(crate) struct Graphed {
     pub(crate) graph: Option<OpGraph>,
 }
 
+/// The answer to `divide`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Divided {
+    /// Why the truth cannot be computed by slices of the batch; empty if it is.
+    pub(crate) why: String,
+}
+
 /// The answer to `peak`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Peak {

@@ -99,8 +99,13 @@ fn open_within<'j>(
     match learnt {
         Ok(()) => {}
         Err(JudgeError::Memory { .. }) if memory.is_all() => {
-            oracle.without_double();
-            learn(&mut oracle, true)?;
+            oracle.with_less(&machine.arbiter)?;
+            match learn(&mut oracle, true) {
+                Err(JudgeError::Memory { .. }) if oracle.without_double() => {
+                    learn(&mut oracle, true)?;
+                }
+                learnt => learnt?,
+            }
         }
         Err(error @ JudgeError::Memory { .. }) => return Err(error),
         Err(error) => {

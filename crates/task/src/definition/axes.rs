@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruff_python_ast::{CmpOp, Expr, Number, Operator, UnaryOp};
+use ruff_python_ast::{BoolOp, CmpOp, Expr, ExprCompare, Number, Operator, UnaryOp};
 
 use super::schema::Raw;
 use super::wrong::Wrong;
@@ -24,7 +24,9 @@ pub(super) enum Axis {
 pub(super) fn read(raw: &Raw) -> Result<Vec<(String, Axis)>, Wrong> {
     let mut axes = Vec::new();
     for (name, axis) in &raw.axes.0 {
-        let wrong = |what: &str| Err(Wrong::definition(format!("its axis `{name}` {what}")));
+        // Nobody has checked it yet.
+        let said = super::one_line(name, 40);
+        let wrong = |what: &str| Err(Wrong::definition(format!("its axis `{said}` {what}")));
         let axis = match (axis.kind.as_str(), axis.value, &axis.expression) {
             ("const", Some(value), _) if value <= LARGEST_AXIS => Axis::Const(value),
             ("const", Some(_), _) => return wrong("is larger than any tensor"),
@@ -33,6 +35,7 @@ pub(super) fn read(raw: &Raw) -> Result<Vec<(String, Axis)>, Wrong> {
             ("expr", _, Some(text)) => Axis::Expr(text.clone()),
             ("expr", _, None) => return wrong("is an expression and has no `expression`"),
             (other, ..) => {
+                let other = super::one_line(other, 40);
                 return wrong(&format!("has the unknown type `{other}`: const, var or expr"));
             }
         };
@@ -51,7 +54,8 @@ pub(super) fn values(
         .find(|(name, _)| !axes.iter().any(|(n, axis)| n == name && matches!(axis, Axis::Var)))
     {
         return Err(Wrong::workload(format!(
-            "its axis `{name}` is no variable axis of the definition"
+            "its axis `{}` is no variable axis of the definition",
+            super::one_line(name, 40)
         )));
     }
     let mut values = BTreeMap::new();
@@ -110,13 +114,41 @@ fn evaluate(text: &str, values: &BTreeMap<String, u64>) -> Result<u64, String> {
     u64::try_from(value).map_err(|_| format!("is {value}"))
 }
 
-/// Whether a constraint that is a comparison of axes holds; `None` where it is about values too.
+/// Whether a constraint on axes holds; `None` where it is about values too, and these decide.
 pub(super) fn holds(text: &str, values: &BTreeMap<String, u64>) -> Option<bool> {
     if text.len() > LONGEST_EXPRESSION {
         return None;
     }
     let parsed = ruff_python_parser::parse_expression(text.trim()).ok()?;
-    let Expr::Compare(compare) = &*parsed.syntax().body else { return None };
+    is_true(&parsed.syntax().body, values)
+}
+
+fn is_true(expression: &Expr, values: &BTreeMap<String, u64>) -> Option<bool> {
+    match expression {
+        Expr::Compare(compare) => compares(compare, values),
+        Expr::BooleanLiteral(literal) => Some(literal.value),
+        Expr::UnaryOp(unary) if unary.op == UnaryOp::Not => {
+            is_true(&unary.operand, values).map(|holds| !holds)
+        }
+        Expr::BoolOp(all) => {
+            // One operand that decides is enough, whatever the others are about.
+            let decides = all.op == BoolOp::Or;
+            let mut known = Some(!decides);
+            for operand in &all.values {
+                match is_true(operand, values) {
+                    Some(holds) if holds == decides => return Some(decides),
+                    Some(_) => {}
+                    None => known = None,
+                }
+            }
+            known
+        }
+        // A number is true unless it is zero, as `rows % 8`.
+        other => number(other, values).ok().map(|value| value != 0),
+    }
+}
+
+fn compares(compare: &ExprCompare, values: &BTreeMap<String, u64>) -> Option<bool> {
     let mut left = number(&compare.left, values).ok()?;
     for (op, right) in compare.ops.iter().zip(&compare.comparators) {
         let right = number(right, values).ok()?;
@@ -228,6 +260,23 @@ mod tests {
         assert_eq!(holds("a == b + 7", &some()), Some(true));
         assert_eq!(holds("a == b * 2", &some()), Some(false));
         assert_eq!(holds("a == x[-1].item()", &some()), None);
+        for (text, known) in [
+            ("a > 1 and b > 1", Some(true)),
+            ("a > 1 and b > 5", Some(false)),
+            ("a < 1 or b == 5", Some(true)),
+            ("a < 1 or b > 5", Some(false)),
+            ("not a < 1", Some(true)),
+            ("not (a > 1 and b > 1)", Some(false)),
+            ("a < 1 and n == x.item()", Some(false)),
+            ("n == x.item() and a < 1", Some(false)),
+            ("a > 1 and n == x.item()", None),
+            ("n == x.item() or a > 1", Some(true)),
+            ("not n == x.item()", None),
+            ("a % 6", Some(false)),
+            ("True", Some(true)),
+        ] {
+            assert_eq!(holds(text, &some()), known, "{text}");
+        }
     }
 
     proptest! {
@@ -235,6 +284,7 @@ mod tests {
         fn any_expression_is_read_without_panic(text in "[ab0-9+*/%() .-]{0,40}") {
             let _ = evaluate(&text, &some());
             let _ = holds(&format!("{text} == a"), &some());
+            let _ = holds(&format!("not {text} == a or {text}"), &some());
         }
     }
 }

@@ -31,12 +31,14 @@ pub(crate) fn read(folder: &Path) -> Result<Option<Vec<Task>>, ReadError> {
     }
     let of_traces = folder.join(DEFINITIONS);
     let mut found = if of_traces.is_dir() {
-        let definitions =
-            search(&of_traces, &|path| path.extension().is_some_and(|e| e == "json"))?;
+        let definitions = search(&of_traces, MOST_FOLDERS, &|path| {
+            path.extension().is_some_and(|e| e == "json")
+        })?;
         definitions.into_iter().map(|path| (workloads_of_trace(folder, &path), path)).collect()
     } else {
-        let definitions =
-            search(folder, &|path| path.file_name().is_some_and(|name| name == DEFINITION))?;
+        let definitions = search(folder, MOST_FOLDERS, &|path| {
+            path.file_name().is_some_and(|name| name == DEFINITION)
+        })?;
         definitions
             .into_iter()
             .map(|path| (path.with_file_name(WORKLOADS), path))
@@ -93,15 +95,23 @@ fn called(definition: &Path) -> String {
     name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Files in `folder` and below whose names are `wanted`. Links to folders are not followed.
-fn search(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, ReadError> {
+/// Files in `begin` and in at most `most` folders below whose names are `wanted`. Links to folders are not followed.
+fn search(
+    begin: &Path,
+    most: usize,
+    wanted: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, ReadError> {
     let mut found = Vec::new();
-    let mut next = VecDeque::from([(folder.to_owned(), 0)]);
+    let mut next = VecDeque::from([(begin.to_owned(), 0)]);
     let mut looked = 0;
     while let Some((folder, depth)) = next.pop_front() {
         looked += 1;
-        if looked > MOST_FOLDERS {
-            break;
+        if looked > most {
+            return Err(ReadError::Definition {
+                path: begin.to_owned(),
+                reason: format!("it has more than {most} folders in it"),
+                cure: "name the folder of the definitions, or one of its folders",
+            });
         }
         for entry in fs::read_dir(&folder).map_err(|error| ReadError::io(&folder, error))? {
             let entry = entry.map_err(|error| ReadError::io(&folder, error))?;
@@ -119,4 +129,23 @@ fn search(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>,
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_with_too_many_folders_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..4 {
+            let folder = root.path().join(number.to_string());
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join(DEFINITION), "{}").unwrap();
+        }
+        let named = |path: &Path| path.ends_with(DEFINITION);
+        assert_eq!(search(root.path(), 5, &named).unwrap().len(), 4);
+        let error = search(root.path(), 4, &named).unwrap_err();
+        assert!(error.to_string().ends_with("it has more than 4 folders in it"), "{error}");
+    }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Most characters of a reason.
+const MOST_REASON: usize = 400;
+
 /// A reason, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
@@ -11,7 +14,8 @@ pub(super) struct Wrong {
 
 impl Wrong {
     pub(super) fn new(reason: impl Into<String>, cure: &'static str) -> Self {
-        Self { reason: reason.into(), cure }
+        // A parser's message may repeat the file.
+        Self { reason: super::one_line(&reason.into(), MOST_REASON), cure }
     }
 
     /// The definition is not what the format says.

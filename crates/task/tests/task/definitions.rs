@@ -101,6 +101,27 @@ fn definition_becomes_a_kernelbench_task() {
 }
 
 #[test]
+fn text_of_a_stranger_is_short_in_messages() {
+    let long = "x".repeat(100_000);
+    let kind = json!({"type": long, "value": 1});
+    let axes = with(scale(), "/axes", json!({long.clone(): {"type": "const"}}));
+    for definition in [
+        with(scale(), "/axes/hidden", kind),
+        axes,
+        with(scale(), "/inputs/x/dtype", json!(long)),
+        with(scale(), "/axes/hidden/value", json!(long)),
+        with(scale(), "/reference", json!(format!("def {long} {long}"))),
+    ] {
+        let error = error(&definition, &[workload("aa", 2)]);
+        assert!(error.len() < 1000, "{} bytes: {}", error.len(), &error[..200]);
+    }
+    let mut other = workload("aa", 2);
+    other["axes"][&long] = json!(4);
+    let error = error(&scale(), &[other]);
+    assert!(error.len() < 1000 && error.contains("is no variable axis"), "{error}");
+}
+
+#[test]
 fn trace_set_and_data_set_are_suites() {
     let folder = tempdir().expect("a folder");
     let at = |path: &str| folder.path().join(path);
