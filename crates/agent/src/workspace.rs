@@ -29,7 +29,7 @@ const CANDIDATE_LIMITS: SnapshotLimits =
     SnapshotLimits { files: MAX_FILES, file_bytes: MAX_FILE_BYTES, total_bytes: 32 << 20 };
 
 /// The scripts of `utils/`, embedded: the program is one file.
-pub(crate) const UTILS: [(&str, &str); 10] = [
+pub(crate) const UTILS: [(&str, &str); 11] = [
     ("utils/__init__.py", include_str!("../template/utils/__init__.py")),
     ("utils/compile.py", include_str!("../template/utils/compile.py")),
     ("utils/compile.sh", include_str!("../template/utils/compile.sh")),
@@ -39,6 +39,7 @@ pub(crate) const UTILS: [(&str, &str); 10] = [
     ("utils/profiling.py", include_str!("../template/utils/profiling.py")),
     ("utils/trace.py", include_str!("../template/utils/trace.py")),
     ("utils/trace_setup.py", include_str!("../template/utils/trace_setup.py")),
+    ("utils/trace_workloads.py", include_str!("../template/utils/trace_workloads.py")),
     ("utils/verification.py", include_str!("../template/utils/verification.py")),
 ];
 

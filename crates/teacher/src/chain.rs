@@ -16,7 +16,7 @@
 
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dtype::DType;
 use crate::index::numel;
@@ -24,8 +24,14 @@ use crate::ir::{Graph, NodeId, Op, Source};
 use crate::plan::Target;
 use text::Text;
 
-/// The chain's file in a workspace.
-pub(crate) const FILE: &str = "kernels/chain.cu";
+/// The chain's name, where there is one.
+pub(crate) const NAME: &str = "chain";
+
+/// Whether a workspace has a chain.
+pub(crate) fn is_among(files: &BTreeMap<String, String>) -> bool {
+    files.values().any(|text| text.contains("_hold_0_launcher("))
+}
+
 /// Smallest number of kernels for which a chain uses a CUDA graph: a graph launch costs 5 to 10 us
 /// and copies.
 const MANY: usize = 5;
@@ -74,12 +80,16 @@ pub(crate) struct Call {
     pub(crate) args: Vec<NodeId>,
     /// Scratch memory parameters after them.
     pub(crate) scratch: Vec<(Vec<i64>, DType)>,
+    /// Numbers after those.
+    pub(crate) sizes: Vec<i64>,
 }
 
 /// A chain; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
-    /// The text of [`FILE`].
+    /// Its functions are called `{name}_launcher` and `{name}_hold_0_launcher`.
+    pub(crate) name: String,
+    /// The text of its file.
     pub(crate) text: String,
     /// Parameters of `chain_hold_0_launcher` and its successors after the model's number,
     /// [`AT_ONCE`] each.
@@ -105,6 +115,8 @@ enum Place {
     Result(usize),
     /// The n-th block of intermediate results.
     Work(usize),
+    /// No memory, but this number.
+    Number(i64),
 }
 
 impl Place {
@@ -114,6 +126,7 @@ impl Place {
             Self::Given(i) => format!("({kind})given[{i}]"),
             Self::Result(i) => format!("({kind})results[{i}]"),
             Self::Work(i) => format!("({kind})(work + {})", offsets[i]),
+            Self::Number(value) => value.to_string(),
         }
     }
 }
@@ -160,11 +173,11 @@ fn position(nodes: &mut Vec<NodeId>, node: NodeId) -> usize {
     })
 }
 
-/// Writes the chain of `calls`, if a chain is worthwhile. `prepared` nodes are in memory when
+/// Writes the chain of `calls` under this name, if a chain is worthwhile. `prepared` nodes are in memory when
 /// forward begins; `span` gives the readable bytes of an input.
 pub(crate) fn write(
-    graph: &Graph,
-    target: &Target,
+    (graph, target): (&Graph, &Target),
+    name: &str,
     calls: &[Call],
     prepared: &BTreeSet<NodeId>,
     span: impl Fn(NodeId) -> i64,
@@ -204,6 +217,7 @@ pub(crate) fn write(
             // A place that no node is found at.
             between.resize(lives.len(), NodeId(usize::MAX));
         }
+        at.extend(call.sizes.iter().map(|size| Place::Number(*size)));
         if at.len() != call.signature.types.len() {
             return None;
         }
@@ -235,9 +249,9 @@ pub(crate) fn write(
             )
         })
         .collect();
-    let text = Text { graph, calls, held: &held, given: &given, results: &results };
+    let text = Text { name, graph, calls, held: &held, given: &given, results: &results };
     let text = text.file(&launches, work, replays.then_some(&copied));
-    Some(Chain { text, held, given, results })
+    Some(Chain { name: name.to_owned(), text, held, given, results })
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ mod plan;
 mod policy;
 mod program;
 mod search;
+mod several;
+mod sizes;
 mod trace;
 mod tune;
 

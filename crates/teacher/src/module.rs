@@ -26,15 +26,29 @@ fn elements(shape: &[i64], strides: &[i64]) -> i64 {
     1 + shape.iter().zip(strides).map(|(e, s)| (e - 1) * s).sum::<i64>()
 }
 
-/// Writes `model_new.py`. `prepare()` calls the kernels that run `once`. Forward calls the others,
-/// one by one or all through their chain.
-pub(crate) fn write(
-    trace: &Trace,
-    graph: &Graph,
+/// Statements of `model_new.py` for one graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// What checks the inputs.
+    pub(crate) checks: Vec<String>,
+    /// What computes and keeps the values that depend on weights alone.
+    pub(crate) ready: Vec<String>,
+    /// What gives the addresses of weights to a chain.
+    pub(crate) hold: Vec<String>,
+    /// The forward pass, and what it returns.
+    pub(crate) body: Vec<String>,
+    pub(crate) returned: String,
+}
+
+/// The statements for a graph. Those of `prepare()` call the kernels that run `once`. Forward calls
+/// the others, one by one or all through their chain.
+pub(crate) fn parts(
+    (trace, graph): (&Trace, &Graph),
     kernels: &[KernelFile],
     once: &[bool],
     chain: Option<&Chain>,
-) -> String {
+    kept: &str,
+) -> Parts {
     let mut names: BTreeMap<NodeId, String> = BTreeMap::new();
     let mut taken: BTreeSet<String> =
         ["self", "torch", "nn", "itertools", "cuda_extension", "device"]
@@ -75,7 +89,8 @@ pub(crate) fn write(
         }
     }
     // Forward's statements, and those of prepare.
-    let (mut body, mut ready) = (Vec::new(), Vec::new());
+    let (mut body, mut ready, mut hold) = (Vec::new(), Vec::new(), Vec::new());
+    let kept = format!("self.prepared_{kept}");
     let device = device_expression(trace, graph, &arguments);
     for (k, once) in kernels.iter().zip(once) {
         if !once && chain.is_some() {
@@ -85,7 +100,7 @@ pub(crate) fn write(
         let mut args = Vec::new();
         for node in &k.args {
             if !names.contains_key(node) {
-                let prefix = if *once { "self.prepared_" } else { "" };
+                let prefix = if *once { &*kept } else { "" };
                 let name = variable(&mut taken, prefix, &graph.node(*node).name);
                 lines.push(format!("{name} = {}", empty(graph.shape(*node), graph.dtype(*node))));
                 names.insert(*node, name);
@@ -97,6 +112,7 @@ pub(crate) fn write(
             lines.push(format!("{name} = {}", empty(shape, *dtype)));
             args.push(name);
         }
+        args.extend(k.sizes.iter().map(i64::to_string));
         lines.push(format!("cuda_extension.{}_launcher({})", k.name, args.join(", ")));
     }
     if let Some(chain) = chain {
@@ -109,11 +125,10 @@ pub(crate) fn write(
             let args: Vec<String> = nodes.iter().map(|n| format!(", {}", names[n])).collect();
             format!("cuda_extension.{launcher}_launcher(self.chain_model{})", args.concat())
         };
-        ready.push(NUMBERED.to_owned());
         for (part, held) in chain.held_in_parts().enumerate() {
-            ready.push(called(&format!("chain_hold_{part}"), held));
+            hold.push(called(&format!("{}_hold_{part}", chain.name), held));
         }
-        body.push(called("chain", &[&chain.given[..], &chain.results].concat()));
+        body.push(called(&chain.name, &[&chain.given[..], &chain.results].concat()));
     }
     let outputs: Vec<String> = graph
         .outputs
@@ -130,56 +145,111 @@ pub(crate) fn write(
         "list" => format!("[{}]", outputs.join(", ")),
         _ => format!("({},)", outputs.join(", ")),
     };
-    let mut out = String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
-    out.push_str("from __future__ import annotations\n\n");
-    if chain.is_some() {
-        out.push_str("import itertools\n\n");
-    }
-    out.push_str("import cuda_extension\nimport torch\nfrom torch import nn\n\n");
-    out.push_str(if chain.is_some() { MODELS } else { "\n" });
-    if !checks.is_empty() {
-        out.push_str(STRIDES);
-    }
-    let (registrations, helper) = registrations(trace);
-    if helper {
-        out.push_str(OWNER);
-    }
-    out.push_str("class ModelNew(nn.Module):\n");
-    out.push_str(&format!("    def __init__{}:\n", signature(&trace.init_signature)));
-    out.push_str("        super().__init__()\n");
-    for l in registrations {
-        out.push_str(&format!("        {l}\n"));
-    }
-    if !ready.is_empty() {
-        // A model that nobody prepared prepares itself.
-        out.push_str("        self.is_prepared = False\n");
-        if chain.is_some() {
-            out.push_str("        self.chain_of = 0\n");
-        }
-        let foreign = if chain.is_some() { " or self.chain_of != id(self)" } else { "" };
-        let prepares = format!("if not self.is_prepared{foreign}:\n            self.prepare()");
-        body.insert(0, prepares);
-        out.push_str("\n    def prepare(self) -> None:\n");
-        out.push_str("        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n");
-        if ready.iter().any(|l| l.contains("device=device")) {
-            ready.insert(0, format!("device = {}", state_device(graph)));
-        }
-        for l in ready {
-            out.push_str(&format!("        {l}\n"));
-        }
-        out.push_str("        self.is_prepared = True\n");
-    }
-    let mut parameters = vec!["self".to_owned()];
-    parameters.extend(arguments.iter().cloned());
-    out.push_str(&format!("\n    def forward({}):\n", parameters.join(", ")));
-    if body.iter().chain(&outputs).any(|l| l.contains("device=device")) {
+    if body.iter().any(|l| l.contains("device=device")) || returned.contains("device=device") {
         body.insert(0, format!("device = {device}"));
     }
-    for l in checks.iter().chain(&body) {
+    Parts { checks, ready, hold, body, returned }
+}
+
+/// Writes `model_new.py` for one graph.
+pub(crate) fn write(trace: &Trace, graph: &Graph, parts: &Parts) -> String {
+    let arguments: Vec<String> = trace.inputs.iter().map(|i| python_name(&i.name)).collect();
+    let mut out = Prologue { parts: std::slice::from_ref(parts), helpers: "" }.written(trace);
+    let mut lines = parts.checks.clone();
+    if let Some(prepare) = prepare(graph, &parts.ready, &parts.hold) {
+        out.push_str(&prepare);
+        lines.push(prepares(!parts.hold.is_empty()));
+    }
+    lines.extend(parts.body.iter().cloned());
+    out.push_str(&method("forward", &arguments, &lines, &parts.returned));
+    out
+}
+
+/// A method of the model.
+pub(crate) fn method(name: &str, arguments: &[String], lines: &[String], returned: &str) -> String {
+    let mut parameters = vec!["self".to_owned()];
+    parameters.extend(arguments.iter().cloned());
+    let mut out = format!("\n    def {name}({}):\n", parameters.join(", "));
+    for l in lines {
         out.push_str(&format!("        {l}\n"));
     }
     out.push_str(&format!("        return {returned}\n"));
     out
+}
+
+/// What precedes the methods of a model.
+pub(crate) struct Prologue<'p> {
+    pub(crate) parts: &'p [Parts],
+    /// Further text before the class.
+    pub(crate) helpers: &'p str,
+}
+
+impl Prologue<'_> {
+    /// The file up to the end of the constructor.
+    pub(crate) fn written(&self, trace: &Trace) -> String {
+        let chained = self.parts.iter().any(|parts| !parts.hold.is_empty());
+        let is_ready =
+            self.parts.iter().all(|parts| parts.ready.is_empty() && parts.hold.is_empty());
+        let mut out =
+            String::from("\"\"\"The module on its own CUDA kernels; see kernels/.\"\"\"\n\n");
+        out.push_str("from __future__ import annotations\n\n");
+        if chained {
+            out.push_str("import itertools\n\n");
+        }
+        out.push_str("import cuda_extension\nimport torch\nfrom torch import nn\n\n");
+        out.push_str(if chained { MODELS } else { "\n" });
+        if self.parts.iter().any(|parts| !parts.checks.is_empty()) {
+            out.push_str(STRIDES);
+        }
+        let (registrations, helper) = registrations(trace);
+        if helper {
+            out.push_str(OWNER);
+        }
+        out.push_str(self.helpers);
+        out.push_str("class ModelNew(nn.Module):\n");
+        out.push_str(&format!("    def __init__{}:\n", signature(&trace.init_signature)));
+        out.push_str("        super().__init__()\n");
+        for l in registrations {
+            out.push_str(&format!("        {l}\n"));
+        }
+        if !is_ready {
+            // A model that nobody prepared prepares itself.
+            out.push_str("        self.is_prepared = False\n");
+            if chained {
+                out.push_str("        self.chain_of = 0\n");
+            }
+        }
+        out
+    }
+}
+
+/// `prepare()`, if there is something to prepare.
+pub(crate) fn prepare(graph: &Graph, ready: &[String], hold: &[String]) -> Option<String> {
+    if ready.is_empty() && hold.is_empty() {
+        return None;
+    }
+    let mut out = String::from("\n    def prepare(self) -> None:\n");
+    out.push_str(
+        "        \"\"\"Computes what depends on the weights alone; again after they change.\"\"\"\n",
+    );
+    let mut lines = ready.to_vec();
+    if ready.iter().any(|l| l.contains("device=device")) {
+        lines.insert(0, format!("device = {}", state_device(graph)));
+    }
+    if !hold.is_empty() {
+        lines.push(NUMBERED.to_owned());
+    }
+    for l in lines.iter().chain(hold) {
+        out.push_str(&format!("        {l}\n"));
+    }
+    out.push_str("        self.is_prepared = True\n");
+    Some(out)
+}
+
+/// Forward's statement that prepares a model that nobody prepared.
+pub(crate) fn prepares(chained: bool) -> String {
+    let foreign = if chained { " or self.chain_of != id(self)" } else { "" };
+    format!("if not self.is_prepared{foreign}:\n            self.prepare()")
 }
 
 const MODELS: &str = "# Models are told apart by number: each has weights at addresses of its own.
@@ -337,7 +407,7 @@ fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
         && numel(shape) > 0
 }
 
-fn tuple(shape: &[i64]) -> String {
+pub(crate) fn tuple(shape: &[i64]) -> String {
     match shape {
         [] => "()".to_owned(),
         [one] => format!("({one},)"),
@@ -350,7 +420,7 @@ fn python_list(names: &[&str]) -> String {
     format!("[{}]", quoted.join(", "))
 }
 
-fn python_name(name: &str) -> String {
+pub(crate) fn python_name(name: &str) -> String {
     const KEYWORDS: [&str; 12] =
         ["in", "is", "if", "as", "or", "and", "not", "from", "def", "del", "for", "lambda"];
     let mut out: String =

@@ -122,7 +122,6 @@ impl Teacher {
             Err(reason) => return self.stop(reason),
         };
         let Some(target) = self.target.clone() else { return self.stop("No device was named.") };
-        let calls = trace.nodes.len();
         let draft = match Draft::new(trace, target) {
             Ok(draft) => draft,
             Err(NoDraft::Unsupported(unsupported)) => {
@@ -138,7 +137,7 @@ impl Teacher {
         };
         let search = Search::new(&draft, self.breadth);
         let first = search.best();
-        let kernels = draft.plan(&first).steps.len();
+        let (calls, kernels) = (draft.operators(), draft.steps(&first).len());
         self.work = Some(Work { draft: Arc::new(draft), search });
         let files = match self.files(&first) {
             Ok(files) => files,
@@ -381,7 +380,7 @@ impl Teacher {
             .collect();
         format!(
             "Done: {} traced operators in {} kernel file(s) ({}). {}",
-            work.draft.trace.nodes.len(),
+            work.draft.operators(),
             kernels.len(),
             kernels.join(", "),
             work.search.summary()

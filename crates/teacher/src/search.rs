@@ -73,9 +73,9 @@ impl Search {
     pub(crate) fn new(draft: &Draft, breadth: Breadth) -> Self {
         let splits = draft.splits();
         let mut first = Knobs { split: splits == Some(true), chain: true, ..Knobs::default() };
-        first.chain = draft.files(&first).is_ok_and(|files| files.contains_key(chain::FILE));
-        let (cpu, plan) = (draft.target().cpu, draft.plan(&first));
-        let any = |is: fn(&Step) -> bool| plan.steps.iter().any(is);
+        first.chain = draft.files(&first).is_ok_and(|files| chain::is_among(&files));
+        let (cpu, steps) = (draft.target().cpu, draft.steps(&first));
+        let any = |is: fn(&Step) -> bool| steps.iter().any(|step| is(step));
         let kernels = Kernels {
             rows: any(|s| matches!(s, Step::Rows(_))),
             elements: any(|s| matches!(s, Step::Elementwise(_))),

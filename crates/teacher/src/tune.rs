@@ -35,6 +35,10 @@ pub(crate) struct Knobs {
     pub(crate) split: bool,
     /// Launch all kernels through one launcher, if that is worthwhile.
     pub(crate) chain: bool,
+    /// Launchers take sizes, so that one kernel serves several workloads. No part of the search.
+    pub(crate) sizes: bool,
+    /// The number of rows to tune for, instead of the one that is there. No part of the search.
+    pub(crate) like: Option<i64>,
 }
 
 impl Knobs {
@@ -123,6 +127,7 @@ pub(crate) fn element(
         streaming: knobs.streaming && !knobs.safe,
         persistent_blocks: if knobs.persistent { target.processors * 8 } else { 0 },
         backwards: false,
+        sizes: knobs.sizes,
     }
 }
 
@@ -174,7 +179,9 @@ pub(crate) fn row(
         let lanes = if knobs.safe { 1 } else { shifted(16, knobs.vec_shift, 4, 64) };
         // Rows that a thread takes at once, so that a block has some work to do.
         let work = shifted(16_384, knobs.items_shift, 256, 1 << 20);
-        let share = (rows / (4 * target.processors)).max(1);
+        let share = (knobs.like.unwrap_or(rows) / (4 * target.processors)).max(1);
+        // Equal at sizes next to each other.
+        let share = if knobs.sizes { 1 << share.ilog2() } else { share };
         let per = (work / cols.max(1)).clamp(1, 256).min(share);
         return RowTune {
             threads: 1,
@@ -184,6 +191,7 @@ pub(crate) fn row(
             streaming: false,
             backwards: false,
             precise: knobs.safe || cols / lanes > 64,
+            sizes: knobs.sizes,
         };
     }
     let all: Vec<NodeId> = step.passes.iter().flatten().chain(&step.full_stores).copied().collect();
@@ -215,6 +223,7 @@ pub(crate) fn row(
         streaming: knobs.streaming && !knobs.safe && (keep || passes == 1),
         backwards: false,
         precise: false,
+        sizes: knobs.sizes,
     }
 }
 
@@ -386,10 +395,17 @@ fn source_size(graph: &Graph, reduction: NodeId) -> i64 {
     }
 }
 
+/// Elements of a row from which the host's vector units are busy.
+const WORTH_A_LOOP: i64 = 16;
+
 /// An elementwise step as a row program without reductions, for the cpu device: rows are the
 /// leading dims, and the innermost loop is free of divisions.
+///
+/// A kernel that takes the number of rows must not depend on it: then the elements of a row are
+/// those of the last dims.
 pub(crate) fn as_rows(
     step: &Elementwise,
+    knobs: &Knobs,
     target: &Target,
     graph: &Graph,
     buffers: &BTreeMap<NodeId, Buffer>,
@@ -404,9 +420,18 @@ pub(crate) fn as_rows(
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };
+    if knobs.sizes && rank < 2 {
+        return None;
+    }
     let candidates = (0..rank.max(1)).map(|k| (numel(&step.shape[..k]), numel(&step.shape[k..])));
     let fits = |p: &RowProgram| crate::emit::rows::divisions(p, graph, buffers, 0) == Some(0);
-    let plain: Vec<(i64, i64)> = candidates.collect();
+    let mut plain: Vec<(i64, i64)> = candidates.collect();
+    if knobs.sizes {
+        plain.remove(0);
+        // The shortest rows that are worth a loop.
+        let long = plain.iter().rposition(|(_, cols)| *cols >= WORTH_A_LOOP).unwrap_or(0);
+        plain.drain(..long);
+    }
     let (rows, cols) = plain
         .iter()
         .copied()

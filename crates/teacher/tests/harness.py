@@ -349,7 +349,7 @@ def trace_all(texts: list[tuple[str, str]], probe: bool) -> None:
             if probe and not runs(text, path):
                 continue
             try:
-                graph = trace.by_lines(trace.trace(str(path)))
+                graph = trace.printed(str(path))
             except Exception as e:  # a failed case of the test
                 graph = json.dumps({"error": f"{type(e).__name__}: {e}"[:500], "hint": ""})
             cases.append({"name": name, "model": text, "trace": graph})
@@ -368,7 +368,7 @@ def trace_into(files: list[Path], out: Path, seconds: int) -> None:
         if child == 0:
             signal.alarm(seconds)
             try:
-                graph = trace.by_lines(trace.trace(str(path)))
+                graph = trace.printed(str(path))
             except Exception as e:
                 text = f"{type(e).__name__}: {e}"[:500]
                 graph = json.dumps({"error": text, "hint": getattr(e, "hint", "")})
@@ -390,7 +390,7 @@ def wrap(function: Any) -> Any:
         raw = []
         for a in args:
             if isinstance(a, int):
-                raw.append(ctypes.c_int(a))
+                raw.append(ctypes.c_int64(a))
                 continue
             assert isinstance(a, torch.Tensor) and a.is_contiguous(), "contiguous tensors only"
             raw.append(ctypes.c_void_p(a.data_ptr()))
@@ -422,6 +422,43 @@ def differs(eager: torch.Tensor, got: torch.Tensor, truth: torch.Tensor) -> str 
     return f"error {float(g.max()):.3g} over {limit:.3g}" if float(g.max()) > limit else None
 
 
+def input_sets(reference: Any) -> list[dict[str, Any]]:
+    """Arguments of `get_inputs`: those of workloads, and those that the tracer did not see."""
+    if not hasattr(reference, "get_workloads"):
+        return [{}]
+    seen = [workload["arguments"] for workload in reference.get_workloads()]
+    return seen + getattr(reference, "UNSEEN", [])
+
+
+def accepted(new: Any, inputs: list[Any]) -> str | None:
+    """Whether a module computes something of inputs that it must refuse."""
+    try:
+        new(*inputs)
+    except ValueError:
+        return None
+    return f"is computed for {[tuple(x.shape) for x in inputs]}"
+
+
+def problems_with(model: Any, new: Any, inputs: list[Any]) -> list[str | None]:
+    """How the results of two modules differ."""
+    with torch.no_grad():
+        eager = flat(model(*inputs))
+        real = [isinstance(v, torch.Tensor) and v.is_floating_point() for v in inputs]
+        wide = [v.double() if r else v for v, r in zip(inputs, real, strict=True)]
+        try:
+            truth = flat(copy.deepcopy(model).double()(*wide))
+        except RuntimeError:
+            truth = eager
+        new(*inputs)  # what it keeps from call to call must not show
+        other = copy.deepcopy(new)
+        for tensor in (*other.parameters(), *other.buffers()):
+            tensor.zero_()
+        other.is_prepared = False
+        other(*inputs)  # and a copy is a model of its own
+        got = flat(new(*inputs))
+    return [differs(a, b, t) for a, b, t in zip(eager, got, truth, strict=True)]
+
+
 def compare_all(folder: Path) -> int:
     torch.set_num_threads(1)
     library = ctypes.CDLL(str(folder / "libkernels.so"))
@@ -437,25 +474,13 @@ def compare_all(folder: Path) -> int:
             reference = load(case / "model.py", "reference")
             init = reference.get_init_inputs()
             model = reference.Model(*init).eval()
-            inputs = reference.get_inputs()
             new = load(case / "model_new.py", "candidate").ModelNew(*init)
             new.load_state_dict(model.state_dict(), strict=True)
-            with torch.no_grad():
-                eager = flat(model(*inputs))
-                real = [isinstance(v, torch.Tensor) and v.is_floating_point() for v in inputs]
-                wide = [v.double() if r else v for v, r in zip(inputs, real, strict=True)]
-                try:
-                    truth = flat(copy.deepcopy(model).double()(*wide))
-                except RuntimeError:
-                    truth = eager
-                new(*inputs)  # what it keeps from call to call must not show
-                other = copy.deepcopy(new)
-                for tensor in (*other.parameters(), *other.buffers()):
-                    tensor.zero_()
-                other.is_prepared = False
-                other(*inputs)  # and a copy is a model of its own
-                got = flat(new(*inputs))
-            problems = [differs(a, b, t) for a, b, t in zip(eager, got, truth, strict=True)]
+            problems = []
+            for arguments in input_sets(reference):
+                problems += problems_with(model, new, reference.get_inputs(**arguments))
+            for arguments in getattr(reference, "REFUSED", []):
+                problems.append(accepted(new, reference.get_inputs(**arguments)))
         except Exception as e:
             problems = [f"{type(e).__name__}: {e}"]
         failures += [f"{case.name} {name}: output {k} {p}" for k, p in enumerate(problems) if p]

@@ -7,6 +7,9 @@ on fake tensors, so nothing is computed, and inputs of any size take no memory. 
 (softmax, norms, activations) are decomposed to pointwise operators and reductions. Where export
 fails, `make_fx` traces once more.
 
+Of a task with workloads it prints one graph for each, and a few more at sizes that no workload
+has: see `utils/trace_workloads.py`.
+
 A graph longer than the shell's output limit is written to `.trace.json`, one node a line, and
 the printed object names the file. Errors are one object too: {"error": ..., "hint": ...}.
 There is no GPU in this shell: 'cuda' means the host.
@@ -22,14 +25,19 @@ import re
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from utils.graph_export import export_graph, make_fx_graph
 from utils.graph_json import Refusal, input_meta, state_of, structure
 from utils.trace_setup import map_cuda_to_cpu, shapes_of_recurrent_layers, unfilled
+from utils.trace_workloads import trace_all
 
 VERSION = 1
 INLINE_CHARACTERS = 12_000
+
+# Draws the inputs of one call.
+Draw = Callable[[], Any]
 
 
 def load(path: str) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -56,13 +64,13 @@ def load(path: str) -> tuple[Any, list[Any], dict[str, Any]]:
     return module, list(init), dict(keywords)
 
 
-def inputs_of(module: Any, fake: Any) -> list[Any]:
+def inputs_of(draw: Draw, fake: Any) -> list[Any]:
     """The reference's inputs, as fake tensors where it makes them without looking at values."""
     try:
         with fake:
-            return list(module.get_inputs())
+            return list(draw())
     except Exception:
-        return list(module.get_inputs())
+        return list(draw())
 
 
 def attributes(model: Any) -> list[tuple[Any, dict[str, Any]]]:
@@ -76,10 +84,9 @@ def restore(saved: list[tuple[Any, dict[str, Any]]]) -> None:
         module.__dict__.update(held)
 
 
-def trace(path: str) -> dict[str, Any]:
+def built(path: str) -> tuple[Any, Any, str]:
+    """The reference's module, its model, and the signature of the model's constructor."""
     import torch
-    from torch._dispatch.python import enable_python_dispatcher
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     map_cuda_to_cpu()
     shapes_of_recurrent_layers()
@@ -87,10 +94,22 @@ def trace(path: str) -> dict[str, Any]:
     module, init, keywords = load(path)
     with unfilled():
         model = module.Model(*init, **keywords).eval()
+    return module, model, str(inspect.signature(module.Model.__init__))
+
+
+def trace(path: str) -> dict[str, Any]:
+    module, model, signature = built(path)
+    return graph_of(model, signature, module.get_inputs)
+
+
+def graph_of(model: Any, signature: str, draw: Draw) -> dict[str, Any]:
+    import torch
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    inputs = inputs_of(module, fake)
+    inputs = inputs_of(draw, fake)
     held = attributes(model)
-    signature = str(inspect.signature(module.Model.__init__))
     with torch.no_grad():
         with fake, enable_python_dispatcher():
             shaped = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
@@ -103,7 +122,7 @@ def trace(path: str) -> dict[str, Any]:
         restore(held)
         if not shape:
             # Values are looked at: from here on with real ones.
-            inputs = list(module.get_inputs())
+            inputs = list(draw())
             shape = structure(model(*inputs))
             restore(held)
         try:
@@ -114,7 +133,7 @@ def trace(path: str) -> dict[str, Any]:
         except Exception as first:
             restore(held)
             try:
-                inputs = list(module.get_inputs())
+                inputs = list(draw())
                 graph = make_fx_graph(model, inputs)
                 how = "make_fx"
             except Refusal:
@@ -148,13 +167,36 @@ def by_lines(graph: dict[str, Any]) -> str:
     return re.sub(r'(.{1000,1400}?,)(?=[\[{"\-0-9])', r"\1\n", text)
 
 
+def several(graphs: dict[str, Any]) -> str:
+    """The graphs of a task with workloads, each by lines. Only the first has the model's state."""
+    every = [*graphs["workloads"], *graphs["probes"]]
+    for graph in every[1:]:
+        graph["state"] = []
+    listed = {
+        key: "[" + ",\n".join(by_lines(graph) for graph in graphs[key]) + "]"
+        for key in ("workloads", "probes")
+    }
+    failed = json.dumps(graphs["failed"])
+    return (
+        f'{{"version":{VERSION},"workloads":{listed["workloads"]},\n'
+        f'"probes":{listed["probes"]},\n"failed":{failed}}}'
+    )
+
+
+def printed(path: str) -> str:
+    """What is printed of a reference: its graph, or those of its workloads."""
+    module, model, signature = built(path)
+    graphs = trace_all(module, lambda draw: graph_of(model, signature, draw))
+    return by_lines(graphs["single"]) if "single" in graphs else several(graphs)
+
+
 def main() -> int:
     warnings.filterwarnings("ignore")
     path = sys.argv[1] if len(sys.argv) > 1 else "model.py"
     try:
         if not os.path.exists(path):
             raise Refusal(f"{path} does not exist", "run this in the workspace")
-        text = by_lines(trace(path))
+        text = printed(path)
     except Refusal as e:
         print(json.dumps({"error": str(e), "hint": e.hint}))
         return 1

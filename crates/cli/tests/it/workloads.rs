@@ -111,3 +111,52 @@ fn held_out_workload_is_not_in_the_workspace() {
     let named = ["narrow", "wide"].map(|name| shown.contains(name));
     assert!(named[0] != named[1], "{shown}");
 }
+
+/// Rows of 96 numbers, as a definition of another benchmark, and three numbers of rows.
+fn definition() -> (String, String) {
+    let definition = serde_json::json!({
+        "name": "softmax_h96",
+        "axes": {"rows": {"type": "var"}, "hidden": {"type": "const", "value": 96}},
+        "inputs": {
+            "x": {"shape": ["rows", "hidden"], "dtype": "float32"},
+            "scale": {"shape": null, "dtype": "float32"}
+        },
+        "outputs": {"y": {"shape": ["rows", "hidden"], "dtype": "float32"}},
+        "reference": "import torch\n\n@torch.no_grad()\ndef run(x, scale):\n    return torch.softmax(x * scale, -1)\n"
+    });
+    let workload = |rows: u32| {
+        let inputs = serde_json::json!({
+            "x": {"type": "random"}, "scale": {"type": "scalar", "value": 0.5}
+        });
+        let all = serde_json::json!({
+            "uuid": format!("rows-{rows}"), "axes": {"rows": rows}, "inputs": inputs
+        });
+        all.to_string()
+    };
+    (definition.to_string(), [65, 130, 200].map(workload).join("\n"))
+}
+
+#[test]
+fn built_in_policy_passes_a_held_out_shape() {
+    let program = Program::new();
+    let (definition, workloads) = definition();
+    program.write("softmax/definition.json", &definition);
+    program.write("softmax/workload.jsonl", &workloads);
+    let ran = program.run(&[
+        "optimize",
+        "softmax",
+        "--device",
+        "cpu",
+        "--held-out-shapes",
+        "1",
+        "--max-turns",
+        "2",
+        "--out",
+        "run",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert!(ran.stdout.contains("(held out)"), "{}", ran.show());
+    let model = fs_err::read_to_string(program.path("run/workspace/model_new.py")).unwrap();
+    let seen = [65, 130, 200].map(|rows| model.contains(&format!("(({rows}, 96)")));
+    assert_eq!(seen.iter().filter(|seen| **seen).count(), 2, "{model}");
+}

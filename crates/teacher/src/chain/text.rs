@@ -7,6 +7,7 @@ use crate::ir::{Graph, NodeId};
 
 /// The contents of the file.
 pub(super) struct Text<'c> {
+    pub(super) name: &'c str,
     pub(super) graph: &'c Graph,
     pub(super) calls: &'c [Call],
     pub(super) held: &'c [NodeId],
@@ -114,9 +115,9 @@ int run(const void* const* held, const void* const* given, void* const* results,
             out.push_str(&self.capture(work, copied));
         }
         out.push_str("}  // namespace\n\n");
-        out.push_str(&hold(&held, copied.is_some()));
+        out.push_str(&hold(self.name, &held, copied.is_some()));
         out.push_str(&format!(
-            "extern \"C\" int chain_launcher(int model{}{}, cudaStream_t stream) {{
+            "extern \"C\" int {}_launcher(int model{}{}, cudaStream_t stream) {{
   if (model < 0 || (size_t)model >= models().size()) return (int)cudaErrorInvalidValue;
   Model& m = models()[model];
   char* const work = memory();
@@ -124,6 +125,7 @@ int run(const void* const* held, const void* const* given, void* const* results,
   const void* const given[] = {{{}nullptr}};
   void* const results[] = {{{}nullptr}};
 ",
+            self.name,
             typed(&given),
             typed(&results),
             list(&given),
@@ -206,7 +208,7 @@ int replay(Model& m, const void* const* given, void* const* results, char* work,
 }
 
 /// Functions that receive the addresses of weights; the first one clears the earlier addresses.
-fn hold(held: &[(String, String)], replays: bool) -> String {
+fn hold(name: &str, held: &[(String, String)], replays: bool) -> String {
     let mut out = String::new();
     let parts = held.len().div_ceil(AT_ONCE).max(1);
     for part in 0..parts {
@@ -215,7 +217,7 @@ fn hold(held: &[(String, String)], replays: bool) -> String {
         let parameters: Vec<String> =
             here.iter().map(|(parameter, _)| format!(", {parameter}")).collect();
         out.push_str(&format!(
-            "extern \"C\" int chain_hold_{part}_launcher(int model{}) {{\n  \
+            "extern \"C\" int {name}_hold_{part}_launcher(int model{}) {{\n  \
              if (model < 0) return (int)cudaErrorInvalidValue;\n",
             parameters.concat()
         ));
@@ -232,8 +234,8 @@ fn hold(held: &[(String, String)], replays: bool) -> String {
                 "  if ((size_t)model >= models().size()) return (int)cudaErrorInvalidValue;\n",
             );
         }
-        for (i, (_, name)) in here.iter().enumerate() {
-            out.push_str(&format!("  models()[model].held[{}] = {name};\n", from + i));
+        for (i, (_, weight)) in here.iter().enumerate() {
+            out.push_str(&format!("  models()[model].held[{}] = {weight};\n", from + i));
         }
         out.push_str("  return 0;\n}\n\n");
     }

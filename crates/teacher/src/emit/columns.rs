@@ -239,7 +239,7 @@ pub(crate) fn emit(
     } else {
         format!("{blocks}, kThreads")
     };
-    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &launch))
+    Ok(finish(&e, (&what.name, &what.purpose), body, &outs, &launch, None))
 }
 
 /// The dim of a row with the most steps.

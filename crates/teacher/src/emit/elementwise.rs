@@ -4,7 +4,7 @@
 //! (`rows.rs`): the host compiler vectorises its inner loop best.
 
 use super::scalar::to_storage;
-use super::{Buffer, Emitter, KernelFile, Lanes, address, prelude};
+use super::{Buffer, Emitter, KernelFile, Lanes, RunTimeSize, address, prelude};
 use crate::index::{self, Expr, numel};
 use crate::ir::{Graph, NodeId};
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub(crate) struct ElementTune {
     /// Process the last elements first: the previous kernel's most recent data is still in the
     /// cache.
     pub(crate) backwards: bool,
+    /// The launcher takes the number of elements.
+    pub(crate) sizes: bool,
 }
 
 /// Writes the file.
@@ -48,6 +50,7 @@ pub(crate) fn emit(
     let vec = (1..=tune.vec).rev().find(|v| count % v == 0 && tune.vec % v == 0).unwrap_or(1);
     let mut e = Emitter::new(graph, buffers);
     e.streaming = tune.streaming;
+    e.declare("count");
     let per_block = tune.threads * vec * tune.items;
     // The last block's threads count past the end before they leave.
     let index_type = if count + per_block > i64::from(i32::MAX) { "int64_t" } else { "int" };
@@ -78,26 +81,44 @@ pub(crate) fn emit(
         outs.push((*node, out));
     }
     let (vectors, lines) = e.close(false);
+    let size = tune.sizes.then_some(RunTimeSize {
+        name: "count",
+        kind: index_type,
+        value: count,
+        beyond: per_block,
+    });
+    let known = format!("constexpr {index_type} kCount = {count};  // elements of each output");
     let mut body: Vec<String> = vec![
-        format!("constexpr {index_type} kCount = {count};  // elements of each output"),
         format!("constexpr int kThreads = {};", tune.threads),
         format!("constexpr int kVec = {vec};      // elements per access"),
         format!("constexpr int kItems = {};    // accesses per thread", tune.items),
         String::new(),
         format!(
-            "__global__ void __launch_bounds__(kThreads) {}_kernel({}) {{",
+            "__global__ void __launch_bounds__(kThreads) {}_kernel({}{}) {{",
             what.name,
-            parameters(&e, &outs)
+            parameters(&e, &outs),
+            size.map(|size| size.parameter()).unwrap_or_default()
         ),
     ];
+    if size.is_none() {
+        body.insert(0, known);
+    }
     let blocks = (count + per_block - 1) / per_block;
     body.extend(e.take_root());
     let persistent = tune.persistent_blocks > 0 && blocks > tune.persistent_blocks;
     let block = if index_type == "int" { "blockIdx.x" } else { "(int64_t)blockIdx.x" };
     if persistent {
         // A fixed number of blocks walks over the data.
+        let blocks = match size {
+            Some(_) => format!("(count + {}) / {per_block}", per_block - 1),
+            None => blocks.to_string(),
+        };
         body.push(format!(
             "for ({index_type} block = {block}; block < {blocks}; block += gridDim.x) {{"
+        ));
+    } else if tune.backwards && size.is_some() {
+        body.push(format!(
+            "const {index_type} block = ({index_type})(gridDim.x - 1 - blockIdx.x);"
         ));
     } else if tune.backwards {
         body.push(format!("const {index_type} block = {} - ({index_type})blockIdx.x;", blocks - 1));
@@ -112,9 +133,10 @@ pub(crate) fn emit(
         if vec > 1 { "i0" } else { "i" }
     ));
     let var = if vec > 1 { "i0" } else { "i" };
-    let exact = count % per_block == 0;
+    let exact = count % per_block == 0 && size.is_none();
     if !exact {
-        body.push(format!("if ({var} < kCount) {{"));
+        let count = if size.is_some() { "count" } else { "kCount" };
+        body.push(format!("if ({var} < {count}) {{"));
     }
     body.extend(vectors);
     body.extend(stores.iter().map(|s| s.0.clone()));
@@ -134,8 +156,13 @@ pub(crate) fn emit(
         body.push("}".to_owned());
     }
     body.push("}".to_owned());
-    let grid = if persistent { tune.persistent_blocks } else { blocks };
-    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &format!("{grid}, kThreads")))
+    let grid = match size {
+        _ if persistent => tune.persistent_blocks.to_string(),
+        Some(size) => size.blocks(per_block),
+        None => blocks.to_string(),
+    };
+    let launch = format!("{grid}, kThreads");
+    Ok(finish(&e, (&what.name, &what.purpose), body, &outs, &launch, size))
 }
 
 /// Whether a statement uses an identifier.
@@ -158,23 +185,28 @@ pub(crate) fn parameters(e: &Emitter<'_>, outs: &[(NodeId, String)]) -> String {
 /// Adds the launcher and makes the file.
 pub(crate) fn finish(
     e: &Emitter<'_>,
-    name: &str,
-    purpose: &str,
+    (name, purpose): (&str, &str),
     mut body: Vec<String>,
     outs: &[(NodeId, String)],
     launch: &str,
+    size: Option<RunTimeSize>,
 ) -> KernelFile {
     let reads = e.reads.iter().map(|n| (*n, e.param_of(*n).to_owned(), "const "));
     let writes = outs.iter().map(|(n, p)| (*n, p.clone(), ""));
     let all: Vec<(NodeId, String, &str)> = reads.chain(writes).collect();
-    let signature: Vec<String> =
+    let mut signature: Vec<String> =
         all.iter().map(|(n, p, c)| format!("{c}{}* {p}", e.graph.dtype(*n).storage())).collect();
-    let names: Vec<&str> = all.iter().map(|(_, p, _)| p.as_str()).collect();
+    let mut names: Vec<String> = all.iter().map(|(_, p, _)| p.clone()).collect();
+    if let Some(size) = size {
+        signature.push(format!("int64_t {}", size.name));
+        names.push(format!("({}){}", size.kind, size.name));
+    }
     body.push(String::new());
     body.push(format!(
         "extern \"C\" cudaError_t {name}_launcher({}, cudaStream_t stream) {{",
         signature.join(", ")
     ));
+    body.extend(size.map(|size| size.check()));
     body.push(format!("{name}_kernel<<<{launch}, 0, stream>>>({});", names.join(", ")));
     body.push("return cudaGetLastError();".to_owned());
     body.push("}".to_owned());
@@ -183,5 +215,6 @@ pub(crate) fn finish(
         text: prelude::complete(purpose, &body),
         args: all.into_iter().map(|(n, _, _)| n).collect(),
         scratch: vec![],
+        sizes: size.iter().map(|size| size.value).collect(),
     }
 }

@@ -26,6 +26,10 @@ pub(crate) struct HeavyContext<'a> {
     pub(crate) stores: Vec<NodeId>,
     /// Which of the family's variants to write, from 0.
     pub(crate) variant: usize,
+    /// Launchers take sizes where the operator can be written so.
+    pub(crate) sizes: bool,
+    /// The number of rows to tune for, instead of the one that is there.
+    pub(crate) like: Option<i64>,
 }
 
 impl<'a> HeavyContext<'a> {

@@ -48,6 +48,43 @@ pub(crate) struct KernelFile {
     pub(crate) args: Vec<NodeId>,
     /// Scratch tensors that the launcher takes after `args`: shape and type.
     pub(crate) scratch: Vec<(Vec<i64>, DType)>,
+    /// Numbers that the launcher takes after those, if the text does not know them.
+    pub(crate) sizes: Vec<i64>,
+}
+
+/// A size that a kernel takes at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunTimeSize {
+    /// Its name in the kernel and the launcher.
+    pub(crate) name: &'static str,
+    /// Its type in the kernel.
+    pub(crate) kind: &'static str,
+    pub(crate) value: i64,
+    /// Elements by which a kernel's counters pass it.
+    pub(crate) beyond: i64,
+}
+
+impl RunTimeSize {
+    /// The kernel's last parameter.
+    pub(crate) fn parameter(&self) -> String {
+        format!(", const {} {}", self.kind, self.name)
+    }
+
+    /// The launcher's statement that refuses sizes for which the kernel's counters are too narrow.
+    fn check(&self) -> String {
+        let Self { name, kind, .. } = self;
+        let most = if *kind == "int" { i64::from(i32::MAX) } else { i64::MAX >> 8 };
+        let most = most - self.beyond;
+        format!("if ({name} < 1 || {name} > {most}) return cudaErrorInvalidValue;")
+    }
+
+    /// The number of blocks with `each` of it.
+    pub(crate) fn blocks(&self, each: i64) -> String {
+        if each == 1 {
+            return format!("(unsigned){}", self.name);
+        }
+        format!("(unsigned)(({} + {}) / {each})", self.name, each - 1)
+    }
 }
 
 /// Memory a kernel reads or writes.

@@ -19,7 +19,7 @@ pub(crate) use self::program::{Online, RowProgram, RowTune};
 use super::elementwise::{finish, parameters};
 pub(crate) use super::frame::Frame;
 use super::scalar::{Value, to_storage};
-use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, address};
+use super::{Accumulator, Buffer, Emitter, KernelFile, Lanes, Line, RunTimeSize, address};
 use crate::dtype::DType;
 use crate::index::{self, Expr, numel, strides_of, unflatten};
 use crate::ir::{Graph, NodeId, Op, ReduceKind};
@@ -104,7 +104,7 @@ pub(crate) fn emit(
     let items = (cols + tune.threads * vec - 1) / (tune.threads * vec);
     let mut e = Emitter::new(graph, buffers);
     e.streaming = tune.streaming;
-    for taken in ["j", "item", "col0", "kCols", "kRows"] {
+    for taken in ["j", "item", "col0", "kCols", "kRows", "rows"] {
         e.declare(taken);
     }
     e.open(&["row"], false);
@@ -229,10 +229,20 @@ pub(crate) fn emit(
 
     let wide = rows * cols >= i64::from(i32::MAX);
     let index_type = if wide { "int64_t" } else { "int" };
+    let size = tune.sizes.then_some(RunTimeSize {
+        name: "rows",
+        kind: index_type,
+        value: rows,
+        beyond: tune.rows_per_block,
+    });
+    let bound = if size.is_some() { "rows" } else { "kRows" };
     let mut body = vec![
         format!("constexpr int kRows = {rows};"),
         format!("constexpr int kCols = {cols};  // elements of a row"),
     ];
+    if size.is_some() {
+        body.remove(0);
+    }
     if !serial {
         body.push(format!("constexpr int kThreads = {};  // per row", tune.threads));
     }
@@ -246,13 +256,16 @@ pub(crate) fn emit(
     let block = if serial { tune.rows_per_block } else { tune.threads * tune.rows_per_block };
     body.push(String::new());
     body.push(format!(
-        "__global__ void __launch_bounds__({block}) {}_kernel({}) {{",
+        "__global__ void __launch_bounds__({block}) {}_kernel({}{}) {{",
         what.name,
-        parameters(&e, &outs)
+        parameters(&e, &outs),
+        size.map(|size| size.parameter()).unwrap_or_default()
     ));
     let per = tune.rows_per_block;
     let grid = (rows + per - 1) / per;
-    let block = if tune.backwards {
+    let block = if tune.backwards && size.is_some() {
+        "(gridDim.x - 1 - blockIdx.x)".to_owned()
+    } else if tune.backwards {
         format!("({} - blockIdx.x)", grid - 1)
     } else {
         "blockIdx.x".to_owned()
@@ -262,18 +275,19 @@ pub(crate) fn emit(
         (false, 1) => block,
         (false, _) => format!("{block} * {per} + threadIdx.y"),
     };
-    if rows % per != 0 && !serial && tune.threads < 32 {
+    let exact = rows % per == 0 && (size.is_none() || per == 1);
+    if !exact && !serial && tune.threads < 32 {
         // The rest of a warp that has rows must stay for the shuffles: it repeats the last row.
-        body.push(format!("const {index_type} row = {first} < kRows ? {first} : kRows - 1;"));
+        body.push(format!("const {index_type} row = {first} < {bound} ? {first} : {bound} - 1;"));
     } else {
         body.push(format!("const {index_type} row = {first};"));
-        if rows % per != 0 {
+        if !exact {
             // Whole warps leave, so the shuffles below still find all their lanes.
-            body.push("if (row >= kRows) return;".to_owned());
+            body.push(format!("if (row >= {bound}) return;"));
         }
     }
     body.extend(e.take_root());
-    let size = if serial { "[kCols]" } else { "[kItems][kVec]" };
+    let kept_size = if serial { "[kCols]" } else { "[kItems][kVec]" };
     let mut declared = BTreeSet::new();
     let layout = Layout { tune, loops: &loops, vec, cols, items, index_type, emitter: &e };
     // One access per thread: the loads of all passes are under way before the first is used.
@@ -285,19 +299,20 @@ pub(crate) fn emit(
             Piece::Lines(lines) => body.extend(lines),
             Piece::Pass { vectors, lines, stores, lanes } => {
                 for (name, dtype) in e.to_declare(&lines, &mut declared) {
-                    body.push(format!("{} kept_{name}{size};", dtype.register()));
+                    body.push(format!("{} kept_{name}{kept_size};", dtype.register()));
                 }
                 layout.pass(&mut body, &vectors, &lines, &stores, lanes);
             }
         }
     }
     body.push("}".to_owned());
+    let grid = size.map_or_else(|| grid.to_string(), |size| size.blocks(per));
     let launch = match (serial, per) {
         (true, _) => format!("{grid}, {per}"),
         (false, 1) => format!("{grid}, kThreads"),
         (false, _) => format!("{grid}, dim3(kThreads, {per})"),
     };
-    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &launch))
+    Ok(finish(&e, (&what.name, &what.purpose), body, &outs, &launch, size))
 }
 
 /// From per-thread or per-lane values to the row's value.

@@ -209,7 +209,7 @@ pub(crate) fn emit(
     } else {
         format!("{grid}, dim3(kAlong, {per})")
     };
-    Ok(finish(&e, &what.name, &what.purpose, body, &outs, &launch))
+    Ok(finish(&e, (&what.name, &what.purpose), body, &outs, &launch, None))
 }
 
 /// The type before a braced initialiser.

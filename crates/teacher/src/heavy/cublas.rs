@@ -32,6 +32,7 @@ pub(super) struct Signature {
     /// Name of the memory that the library writes to.
     pub(super) raw: String,
     pub(super) scratch: Vec<(Vec<i64>, DType)>,
+    sizes: Vec<i64>,
 }
 
 impl Signature {
@@ -82,7 +83,16 @@ impl Signature {
             }
         };
         let nodes = names.iter().map(|(n, _)| *n).collect();
-        Self { nodes, text: parts.join(", "), names, raw, scratch }
+        let sizes = vec![];
+        Self { nodes, text: parts.join(", "), names, raw, scratch, sizes }
+    }
+
+    /// Adds numbers that the launcher takes.
+    fn take(&mut self, sizes: &[(&str, i64)]) {
+        for (name, value) in sizes {
+            self.text.push_str(&format!(", int64_t {name}"));
+            self.sizes.push(*value);
+        }
     }
 
     /// The launcher's name for a buffer.
@@ -104,7 +114,9 @@ impl Signature {
             .iter()
             .map(|n| if *n == context.node { &*self.raw } else { self.name_of(*n) })
             .collect();
-        vec![format!("return {}_epilogue_launcher({}, stream);", context.name, args.join(", "))]
+        let count = if follow.count.is_some() { ", count" } else { "" };
+        let args = args.join(", ");
+        vec![format!("return {}_epilogue_launcher({args}{count}, stream);", context.name)]
     }
 
     /// The file.
@@ -137,7 +149,13 @@ impl Signature {
             text.push_str(l);
             text.push('\n');
         }
-        KernelFile { name: context.name.clone(), text, args: self.nodes, scratch: self.scratch }
+        KernelFile {
+            name: context.name.clone(),
+            text,
+            args: self.nodes,
+            scratch: self.scratch,
+            sizes: self.sizes,
+        }
     }
 }
 
@@ -173,6 +191,9 @@ pub(crate) enum Precision {
     Tf32,
 }
 
+/// Parameters of a launcher that takes the sizes of a product.
+const SIZES: [&str; 9] = ["m", "n", "k", "lda", "ldb", "batch", "stride_a", "stride_b", "count"];
+
 /// The product of two matrix stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -199,11 +220,27 @@ pub(crate) fn emit(
     if kind == "CUDA_R_32F" && precision == Precision::Tf32 {
         compute = "CUBLAS_COMPUTE_32F_FAST_TF32";
     }
-    let follow = epilogue::write(context)?;
-    let mut e = context.emitter();
-    let buffers: Vec<NodeId> = stacks.iter().map(|s| s.0).collect();
-    let signature = Signature::new(context, &mut e, &buffers, &follow);
     let two_level = op.split.0 > 1;
+    let plain = |call: &Call| call.depth.is_none_or(|depth| depth >= op.k) && !call.adds;
+    let at_run_time = context.sizes && !two_level && matches!(calls, [only] if plain(only));
+    let follow = epilogue::write(context, at_run_time)?;
+    let mut e = context.emitter();
+    if at_run_time {
+        SIZES.iter().for_each(|name| e.declare(name));
+    }
+    let buffers: Vec<NodeId> = stacks.iter().map(|s| s.0).collect();
+    let mut signature = Signature::new(context, &mut e, &buffers, &follow);
+    if let ([Call { a, b, .. }], true) = (calls, at_run_time) {
+        let ((_, a), (_, b)) = (stacks[*a], stacks[*b]);
+        let lead = |blas| letter(blas).map_or(0, |(_, lead)| lead);
+        let (lda, ldb) = (lead(a.blas(op.m, op.k)), lead(b.blas(op.k, op.n)));
+        signature.take(&[("m", op.m), ("n", op.n), ("k", op.k), ("lda", lda), ("ldb", ldb)]);
+        if op.split.1 > 1 {
+            let batch = ("batch", op.split.1);
+            signature.take(&[batch, ("stride_a", a.inner), ("stride_b", b.inner)]);
+        }
+        signature.take(&follow.count.map(|count| ("count", count)).into_iter().collect::<Vec<_>>());
+    }
     let outer_out = op.split.1 * op.m * op.n;
     let mut body = vec![HANDLE.to_owned()];
     body.push(format!(
@@ -246,6 +283,23 @@ pub(crate) fn emit(
             Some(depth) => format!("{all} - first < {depth} ? {all} - first : {depth}"),
         };
         let strides = (b.inner, a.inner, m * n);
+        // A number, or the name of the parameter that has it.
+        let named = |name: &str, value: i64| {
+            if at_run_time { format!("(int){name}") } else { value.to_string() }
+        };
+        let long = |name: &str, value: i64| {
+            if at_run_time { name.to_owned() } else { format!("{value}LL") }
+        };
+        let k = if at_run_time { "(int)k".to_owned() } else { k };
+        let (m, n, many_text) = (named("m", m), named("n", n), named("batch", many));
+        let many_text = if many > 1 { many_text } else { "1".to_owned() };
+        let (lead_a, lead_b) = (named("lda", lead_a), named("ldb", lead_b));
+        let (stride_a, stride_b) = if many > 1 {
+            (long("stride_a", strides.1), long("stride_b", strides.0))
+        } else {
+            ("0LL".to_owned(), "0LL".to_owned())
+        };
+        let stride_out = if at_run_time { "m * n".to_owned() } else { format!("{}LL", strides.2) };
         let beta = if call.adds { "&one" } else { "&beta" };
         let single = kind == "CUDA_R_32F" && precision == Precision::Full;
         let text = match (single, many > 1) {
@@ -253,12 +307,10 @@ pub(crate) fn emit(
                 "cublasSgemm(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {x}, {lead_a}, {beta}, {out}, {n});"
             ),
             (true, true) => format!(
-                "cublasSgemmStridedBatched(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {}LL, {x}, {lead_a}, {}LL, {beta}, {out}, {n}, {}LL, {many});",
-                strides.0, strides.1, strides.2
+                "cublasSgemmStridedBatched(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {lead_b}, {stride_b}, {x}, {lead_a}, {stride_a}, {beta}, {out}, {n}, {stride_out}, {many_text});",
             ),
             (false, _) => format!(
-                "cublasGemmStridedBatchedEx(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {kind}, {lead_b}, {}LL, {x}, {kind}, {lead_a}, {}LL, {beta}, {out}, {kind}, {n}, {}LL, {many}, {compute}, CUBLAS_GEMM_DEFAULT);",
-                strides.0, strides.1, strides.2
+                "cublasGemmStridedBatchedEx(handle, {tb}, {ta}, {n}, {m}, {k}, &alpha, {w}, {kind}, {lead_b}, {stride_b}, {x}, {kind}, {lead_a}, {stride_a}, {beta}, {out}, {kind}, {n}, {stride_out}, {many_text}, {compute}, CUBLAS_GEMM_DEFAULT);",
             ),
         };
         if let Some(depth) = depth {
@@ -284,7 +336,11 @@ pub(crate) fn emit(
         return Err("an empty product".to_owned());
     }
     let (batch, k) = (op.batch(), op.k);
-    let purpose = format!("Matrix product by cuBLAS{how}: {batch} x [{m}, {k}] times [{k}, {n}].");
+    let purpose = if at_run_time {
+        format!("Matrix product by cuBLAS{how}: [m, k] times [k, n].")
+    } else {
+        format!("Matrix product by cuBLAS{how}: {batch} x [{m}, {k}] times [{k}, {n}].")
+    };
     Ok(signature.file(context, &purpose, "cublas_v2.h", &follow, &body))
 }
 

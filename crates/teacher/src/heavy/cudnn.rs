@@ -165,7 +165,7 @@ pub(crate) fn emit(
         DType::F64 => ("CUDNN_DATA_DOUBLE", "CUDNN_DATA_DOUBLE", "CUDNN_DEFAULT_MATH", "double"),
         other => return Err(format!("a convolution of {}", other.torch())),
     };
-    let follow = epilogue::write(context)?;
+    let follow = epilogue::write(context, false)?;
     let parts = parts(op, dtype.size())?;
     let fused = if op.transposed { None } else { fused(context) };
     let mut e = context.emitter();

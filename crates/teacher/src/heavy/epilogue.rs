@@ -24,10 +24,12 @@ pub(crate) struct Epilogue {
     /// Its arguments, in order.
     pub(crate) args: Vec<NodeId>,
     pub(crate) raw: Raw,
+    /// The number of elements, if the function takes it last.
+    pub(crate) count: Option<i64>,
 }
 
-/// Writes the epilogue of the kernel being written.
-pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
+/// Writes the epilogue of the kernel being written. With `sizes`, it takes the number of elements.
+pub(crate) fn write(context: &HeavyContext<'_>, sizes: bool) -> Result<Epilogue, String> {
     let graph = context.graph;
     let node = context.node;
     let rest: Vec<NodeId> = context.stores.iter().copied().filter(|s| *s != node).collect();
@@ -38,7 +40,7 @@ pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
         rest.iter().find(same).map_or(Raw::Scratch, |s| Raw::Store(*s))
     };
     if rest.is_empty() {
-        return Ok(Epilogue { text: String::new(), args: vec![], raw });
+        return Ok(Epilogue { text: String::new(), args: vec![], raw, count: None });
     }
     let mut buffers: BTreeMap<NodeId, Buffer> = context.buffers.clone();
     let shape = graph.shape(node);
@@ -51,6 +53,7 @@ pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
         streaming: false,
         persistent_blocks: 0,
         backwards: true,
+        sizes,
     };
     let what = Elementwise {
         name: format!("{}_epilogue", context.name),
@@ -58,13 +61,13 @@ pub(crate) fn write(context: &HeavyContext<'_>) -> Result<Epilogue, String> {
         stores: rest,
         purpose: String::new(),
     };
-    let KernelFile { text, args, .. } = elementwise::emit(&what, &tune, graph, &buffers)?;
+    let KernelFile { text, args, sizes, .. } = elementwise::emit(&what, &tune, graph, &buffers)?;
     let text = text.replace("extern \"C\" cudaError_t ", "static cudaError_t ");
     let text = text.trim_start_matches("//").trim_start().to_owned();
     // Reading and writing the same element through two pointers is not what restrict promises.
     let aliased = matches!(raw, Raw::Store(s) if s != node);
     let text = if aliased { text.replace("__restrict__ ", "") } else { text };
-    Ok(Epilogue { text, args, raw })
+    Ok(Epilogue { text, args, raw, count: sizes.first().copied() })
 }
 
 /// First lines of a heavy kernel's file: its operator, and the operations fused after it.

@@ -146,7 +146,7 @@ impl HeavyOp for Recurrence {
             let place = Place::of(&locate(context, position)?, &self.shape_of(position));
             places.push(place.ok_or("an operand of the recurrent layer is not contiguous")?);
         }
-        let follow = epilogue::write(context)?;
+        let follow = epilogue::write(context, false)?;
         let mut e = context.emitter();
         let buffers: Vec<NodeId> = places.iter().map(|p| p.buffer).collect();
         let mut signature = Signature::new(context, &mut e, &buffers, &follow);

@@ -9,7 +9,7 @@ use super::epilogue;
 use crate::dtype::DType;
 use crate::emit::elementwise::{finish, parameters};
 use crate::emit::scalar::{Value, from_storage, to_storage};
-use crate::emit::{Emitter, HeavyContext, KernelFile};
+use crate::emit::{Emitter, HeavyContext, KernelFile, RunTimeSize};
 use crate::index::{self, Expr, strides_of, unflatten};
 use crate::ir::NodeId;
 
@@ -52,22 +52,29 @@ struct Block {
     rows: i64,
     cols: i64,
     chunk: i64,
+    /// Whether they divide the rows of the result.
+    exact: bool,
 }
 
 impl Block {
-    fn of(what: &Tiles<'_>, processors: i64, variant: usize) -> Self {
-        let tile_rows = what.rows.min(TILE_ROWS);
+    /// Where the launcher takes sizes, they are equal for numbers of rows next to each other.
+    fn of(what: &Tiles<'_>, context: &HeavyContext<'_>) -> Self {
+        let (processors, variant) = (context.target.processors, context.variant);
+        let power = |rows: i64| 1 << (64 - (rows - 1).max(0).leading_zeros());
+        let by_rows = context.sizes && what.batch == 1;
+        let wanted = if by_rows { power(context.like.unwrap_or(what.rows)) } else { what.rows };
+        let tile_rows = wanted.min(TILE_ROWS);
         let up = |value: i64, to: i64| (value + to - 1) / to * to;
         let (rows_most, cols_most, chunk) =
             [(128, 64, 128), (256, 128, 256), (64, 32, 256)][variant % 3];
         let cols = if what.cols <= TILE_COLS { TILE_COLS } else { cols_most };
-        let mut rows = up(what.rows, tile_rows).min(rows_most / tile_rows * tile_rows);
-        let blocks =
-            |rows: i64| what.batch * up(what.rows, rows) / rows * up(what.cols, cols) / cols;
+        let mut rows = up(wanted, tile_rows).min(rows_most / tile_rows * tile_rows);
+        let blocks = |rows: i64| what.batch * up(wanted, rows) / rows * up(what.cols, cols) / cols;
         while rows > tile_rows && blocks(rows) < 2 * processors {
             rows = up(rows / 2, tile_rows);
         }
-        Self { tile_rows, rows, cols, chunk: chunk.min(what.depth.max(1)) }
+        let exact = what.rows % rows == 0;
+        Self { tile_rows, rows, cols, chunk: chunk.min(what.depth.max(1)), exact }
     }
 }
 
@@ -93,7 +100,7 @@ fn fill(
             let read = |at: String| from_storage(&format!("{name}_from[{at}]"), dtype);
             let mut out = vec!["{".to_owned(), start];
             out.extend(if a {
-                strided_rows(*row, *col, &read, what, block)
+                strided_rows(*row, *col, &read, block)
             } else {
                 strided_cols(*row, *col, &read, what, block)
             });
@@ -112,15 +119,9 @@ fn times(variable: &str, step: i64) -> String {
     }
 }
 
-fn strided_rows(
-    row: i64,
-    col: i64,
-    read: &dyn Fn(String) -> String,
-    what: &Tiles<'_>,
-    block: &Block,
-) -> Vec<String> {
+fn strided_rows(row: i64, col: i64, read: &dyn Fn(String) -> String, block: &Block) -> Vec<String> {
     let at = format!("{} + {}", times("row0 + i", row), times("k0 + k", col));
-    let exact = what.rows % block.rows == 0;
+    let exact = block.exact;
     let value = read(at);
     // The loop over what is contiguous is the inner one.
     if col == 1 || row != 1 {
@@ -268,13 +269,19 @@ pub(crate) fn emit(context: &HeavyContext<'_>, what: &Tiles<'_>) -> Result<Kerne
 }
 
 fn attempt(context: &HeavyContext<'_>, what: &Tiles<'_>, flat: bool) -> Result<KernelFile, String> {
-    let block = Block::of(what, context.target.processors, context.variant);
+    let mut block = Block::of(what, context);
+    // The rows of one result, or the number of results.
+    let name = if what.batch == 1 { "rows" } else { "batches" };
+    let value = if what.batch == 1 { what.rows } else { what.batch };
+    let size = context.sizes.then_some(RunTimeSize { name, kind: "int", value, beyond: 1 << 16 });
+    let takes_rows = size.is_some() && what.batch == 1;
+    block.exact &= !takes_rows;
     let mut e = context.emitter();
     for taken in [
         "i", "j", "k", "t", "r", "sum", "a_pack", "b_pack", "row0", "col0", "k0", "depth", "first",
         "limit", "left", "cols", "acc", "a", "p", "tap", "channel", "plane", "at", "inside",
         "element", "at_d", "at_h", "at_w", "tap_d", "tap_h", "tap_w", "ud", "uh", "uw", "id", "ih",
-        "iw",
+        "iw", "rows", "batches",
     ] {
         e.declare(taken);
     }
@@ -288,26 +295,36 @@ fn attempt(context: &HeavyContext<'_>, what: &Tiles<'_>, flat: bool) -> Result<K
     let fill_b = fill(&mut e, &what.b, false, what, &block);
     let (stores, outs) = store(&mut e, context, what, flat)?;
     let up = |a: i64, b: i64| (a + b - 1) / b;
+    let known = if takes_rows { String::new() } else { format!("kRows = {}, ", what.rows) };
+    let row_blocks = format!("constexpr int kRowBlocks = {};", up(what.rows, block.rows));
     let mut body: Vec<String> = vec![
-        format!(
-            "constexpr int kRows = {}, kCols = {}, kDepth = {};",
-            what.rows, what.cols, what.depth
-        ),
+        format!("constexpr int {known}kCols = {}, kDepth = {};", what.cols, what.depth),
         format!(
             "constexpr int kTileRows = {}, kTileCols = {TILE_COLS};  // sums in registers",
             block.tile_rows
         ),
         format!("constexpr int kBlockRows = {}, kBlockCols = {};", block.rows, block.cols),
         format!("constexpr int kChunk = {};  // products between two packings", block.chunk),
-        format!("constexpr int kRowBlocks = {};", up(what.rows, block.rows)),
+    ];
+    body.extend((!takes_rows).then_some(row_blocks));
+    body.extend([
         format!("constexpr int kColBlocks = {};", up(what.cols, block.cols)),
         String::new(),
         "// One thread computes one block of one batch entry.".to_owned(),
         format!(
-            "__global__ void __launch_bounds__(1) {}_kernel({}) {{",
+            "__global__ void __launch_bounds__(1) {}_kernel({}{}) {{",
             context.name,
-            parameters(&e, &outs)
+            parameters(&e, &outs),
+            size.map(|size| size.parameter()).unwrap_or_default()
         ),
+    ]);
+    if takes_rows {
+        body.push("const int kRows = rows;".to_owned());
+        body.push("const int kRowBlocks = (kRows + kBlockRows - 1) / kBlockRows;".to_owned());
+    } else if size.is_some() {
+        body.push("(void)batches;".to_owned());
+    }
+    body.extend([
         "const int batch = blockIdx.x / (kRowBlocks * kColBlocks);".to_owned(),
         "const int row0 = (int)blockIdx.x / kColBlocks % kRowBlocks * kBlockRows;".to_owned(),
         "const int col0 = (int)blockIdx.x % kColBlocks * kBlockCols;".to_owned(),
@@ -317,7 +334,7 @@ fn attempt(context: &HeavyContext<'_>, what: &Tiles<'_>, flat: bool) -> Result<K
         "for (int i = 0; i < kBlockRows; ++i) {".to_owned(),
         "for (int j = 0; j < kBlockCols; ++j) sum[i][j] = 0;".to_owned(),
         "}".to_owned(),
-    ];
+    ]);
     body.extend(e.take_root());
     body.extend(what.setup.iter().cloned());
     body.push("for (int k0 = 0; k0 < kDepth; k0 += kChunk) {".to_owned());
@@ -348,7 +365,12 @@ for (int j = 0; j < kTileCols; ++j) sum[r + i][t * kTileCols + j] += acc[i][j];
     body.push("}".to_owned());
     body.extend(stores);
     body.push("}".to_owned());
-    let blocks = what.batch * up(what.rows, block.rows) * up(what.cols, block.cols);
+    let (row_blocks, col_blocks) = (up(what.rows, block.rows), up(what.cols, block.cols));
+    let blocks = match size {
+        Some(size) if takes_rows => format!("{} * {col_blocks}", size.blocks(block.rows)),
+        Some(size) => format!("{} * {}", size.blocks(1), row_blocks * col_blocks),
+        None => (what.batch * row_blocks * col_blocks).to_string(),
+    };
     let purpose = epilogue::comment(context, &what.purpose);
-    Ok(finish(&e, &context.name, &purpose, body, &outs, &format!("{blocks}, 1")))
+    Ok(finish(&e, (&context.name, &purpose), body, &outs, &format!("{blocks}, 1"), size))
 }

@@ -114,6 +114,20 @@ pub(crate) struct Plan {
 }
 
 impl Step {
+    /// The same step; this follows its name, unless it is empty.
+    pub(crate) fn named(&self, suffix: &str) -> Self {
+        let mut step = self.clone();
+        if !suffix.is_empty() {
+            let (Self::Elementwise(Elementwise { name, .. })
+            | Self::Rows(RowProgram { name, .. })
+            | Self::Scan(RowProgram { name, .. }, _)
+            | Self::Heavy { name, .. }) = &mut step;
+            name.push('_');
+            name.push_str(suffix);
+        }
+        step
+    }
+
     /// Nodes the step writes.
     pub(crate) fn stores(&self) -> Vec<NodeId> {
         match self {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::lower::lower;
-use crate::trace::parse;
+use crate::trace::{Trace, Traced};
 
 const GELU: &str = include_str!("../../tests/fixtures/gelu.json");
 const RMSNORM: &str = include_str!("../../tests/fixtures/rmsnorm.json");
@@ -12,6 +12,13 @@ fn target(cpu: bool) -> Target {
     let processors = if cpu { 2 } else { 132 };
     let products = Products::Float32;
     Target { cpu, processors, cache_bytes: 50 << 20, shared_bytes: 227 << 10, products }
+}
+
+fn parse(text: &str) -> Result<Trace, String> {
+    match crate::trace::parse(text)? {
+        Traced::Single(trace) => Ok(*trace),
+        Traced::Several(_) => Err("several graphs".to_owned()),
+    }
 }
 
 /// One line per step: its kind, passes, and what it stores.
@@ -65,7 +72,10 @@ fn the_kernels_read_as_written() {
         let graph = lower(&trace, target.split()).unwrap();
         let plan = plan(&graph, Fusion::Full).unwrap();
         let knobs = crate::tune::Knobs::default();
-        let files = crate::program::write(&trace, &graph, &plan, &target, &knobs).unwrap();
+        let (trace, graph, plan) = (&trace, &graph, &plan);
+        let of =
+            crate::program::Of { trace, graph, plan, target: &target, knobs: &knobs, suffix: "" };
+        let files = crate::program::write(&of).unwrap();
         let text: Vec<String> = files.iter().map(|(p, t)| format!("==> {p}\n{t}")).collect();
         insta::assert_snapshot!(name, text.join("\n"));
     }
@@ -76,7 +86,7 @@ fn the_kernels_read_as_written() {
 #[test]
 fn large_products_are_written_in_parts() {
     let target = Target { products: Products::Split, ..target(false) };
-    let draft = crate::draft::Draft::new(parse(MLP).unwrap(), target).unwrap();
+    let draft = crate::draft::Draft::new(crate::trace::parse(MLP).unwrap(), target).unwrap();
     let files = |split| {
         let knobs = crate::tune::Knobs { split, ..crate::tune::Knobs::default() };
         draft.files(&knobs).unwrap()

@@ -228,7 +228,10 @@ fn together(id: &str, files: &BTreeMap<String, String>) -> String {
             .keys()
             .filter_map(|path| Some(path.strip_prefix("kernels/")?.strip_suffix(".cu")?.to_owned()))
             .collect();
-        names.extend((0..4).map(|part| format!("chain_hold_{part}")));
+        let chains: Vec<String> =
+            names.iter().filter(|name| name.starts_with("chain")).cloned().collect();
+        let holds = |chain: &String| (0..4).map(|part| format!("{chain}_hold_{part}")).collect();
+        names.extend(chains.iter().flat_map::<Vec<String>, _>(holds));
         let mut renamed = String::new();
         for (i, part) in body.split("_launcher").enumerate() {
             if i > 0 {

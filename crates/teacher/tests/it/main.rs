@@ -7,4 +7,5 @@ mod bench;
 mod chain;
 mod corpus;
 mod heavy;
+mod several;
 mod suite;

@@ -35,6 +35,8 @@ pub(crate) struct RowTune {
     pub(crate) backwards: bool,
     /// Accumulate float sums in double.
     pub(crate) precise: bool,
+    /// The launcher takes the number of rows.
+    pub(crate) sizes: bool,
 }
 
 /// A sum of exponentials in the pass of its maximum.
