@@ -474,8 +474,9 @@ pub(crate) struct Common {
     /// A task that needs more is refused as too large. On a GPU, contexts of processes are not counted.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<Bytes>,
-    /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default none.
+    /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default those that a task allows.
     ///
+    /// A task allows libraries by `libraries = ["cccl"]` in its source; what is named here is allowed besides.
     /// `cutlass` is CUTLASS and CuTe, `cccl` is cub and thrust. cuBLAS for matrix products and cuDNN for
     /// convolutions are always allowed. Each verdict says which libraries were allowed and used. On the cpu
     /// device there are none.

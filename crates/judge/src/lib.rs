@@ -45,6 +45,7 @@ pub use admission::objection::Objection;
 pub use device::device_arbiter::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use device::facts::{Device, DeviceFacts};
 pub use error::JudgeError;
+pub use judge::machine::allowed_by;
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge, REPEAT_RATE};
 pub use process::forks::HowStarted;
 pub use process::plan_file::{MAX_PLAN_FILE_BYTES, PlanFileError, StoredPlan};

@@ -79,6 +79,22 @@ impl LibrarySet {
         }
     }
 
+    /// All sets.
+    pub const fn all() -> [Self; 4] {
+        [
+            Self { cutlass: false, cccl: false },
+            Self { cutlass: false, cccl: true },
+            Self { cutlass: true, cccl: false },
+            Self { cutlass: true, cccl: true },
+        ]
+    }
+
+    /// Those of both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { cutlass: self.cutlass || other.cutlass, cccl: self.cccl || other.cccl }
+    }
+
     /// The libraries, in order.
     pub fn list(self) -> Vec<Library> {
         Library::ALL.into_iter().filter(|library| self.contains(*library)).collect()

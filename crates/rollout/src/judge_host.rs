@@ -281,12 +281,13 @@ impl JudgeHost {
         self.judge.config().device.to_string()
     }
 
-    /// Compilers for the agent's shell: folders to show and folders for its `PATH`.
-    pub fn compilers(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    /// Compilers for the agent's shell: folders to show and folders for its `PATH`. With the headers of these
+    /// libraries.
+    pub fn compilers(&self, libraries: LibrarySet) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let root = self.judge.toolchain().nvcc.as_ref().map(|cuda| cuda.root.clone());
         let path = root.iter().map(|root| root.join("bin")).collect();
         let cutlass = self.judge.toolchain().cutlass.as_ref().map(|cutlass| cutlass.root.clone());
-        let cutlass = cutlass.filter(|_| self.judge.libraries().contains(Library::Cutlass));
+        let cutlass = cutlass.filter(|_| libraries.contains(Library::Cutlass));
         (root.into_iter().chain(cutlass).collect(), path)
     }
 

@@ -84,7 +84,9 @@ impl DeviceJudge for PooledDevice<'_> {
     fn task<'t>(&'t self, task: &'t Task, stop: &'t AtomicBool) -> Box<dyn TaskJudge + 't> {
         // One whose workloads cannot be read is refused before it is shown.
         let shown = task.shown().unwrap_or_else(|_| task.clone());
-        let (pool, facts, refusal) = (self.pool, &self.facts, OnceLock::new());
+        let (pool, refusal) = (self.pool, OnceLock::new());
+        let libraries = pool.judge().libraries_for(task);
+        let facts = DeviceFacts { libraries, ..self.facts.clone() };
         Box::new(PoolJudge { pool, task, shown, facts, stop, refusal })
     }
 
@@ -115,7 +117,7 @@ struct PoolJudge<'p, 'j> {
     task: &'p Task,
     /// The task as an agent sees it: only final candidates are judged on workloads that are held out.
     shown: Task,
-    facts: &'p DeviceFacts,
+    facts: DeviceFacts,
     stop: &'p AtomicBool,
     /// Set if judging showed that the task cannot be judged.
     refusal: OnceLock<Refusal>,

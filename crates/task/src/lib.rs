@@ -43,6 +43,7 @@ mod definition;
 mod dtype;
 mod facts;
 mod fit;
+mod libraries;
 mod limits;
 mod mode;
 mod natural;

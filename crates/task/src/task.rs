@@ -8,7 +8,7 @@ use crate::backward;
 use crate::definition;
 use crate::dtype::Dtype;
 use crate::facts::error::TaskError;
-use crate::facts::{Facts, facts, workloads_of};
+use crate::facts::{Facts, facts, libraries_of, workloads_of};
 use crate::fit::{self, Fit, FitError};
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::mode::Mode;
@@ -120,6 +120,14 @@ impl Task {
     /// A syntax error, or a `get_workloads` that is no literal list of argument sets.
     pub fn workloads(&self) -> Result<Vec<Workload>, TaskError> {
         Ok(self.list()?.map(|list| list.workloads).unwrap_or_default())
+    }
+
+    /// Header libraries that kernels for a GPU may use: the names in `libraries` at module level.
+    ///
+    /// # Errors
+    /// A syntax error, or a list that is no literal of known names.
+    pub fn libraries(&self) -> Result<Vec<String>, TaskError> {
+        libraries_of(&self.source).map_err(|error| self.at_origin(error))
     }
 
     /// The task bound to one of its workloads: `get_inputs()` draws the inputs of that one, and there is no

@@ -20,7 +20,8 @@ fn task(forward: &str) -> String {
 #[test]
 fn lint_reports_sound_flawed_and_failing_tasks() {
     let program = Program::new();
-    program.write("suite/sound.py", &task("torch.tanh(x + y) * self.bias"));
+    let sound = task("torch.tanh(x + y) * self.bias");
+    program.write("suite/sound.py", &format!("libraries = [\"cccl\"]\n{sound}"));
     program.write("suite/ignores.py", &task("x + self.bias + 0 * y"));
     program.write("suite/raises.py", &task("x.nonsense(y)"));
     let ran = program.run(&["task", "lint", "suite", "--device", "cpu", "--json"]);
@@ -31,6 +32,8 @@ fn lint_reports_sound_flawed_and_failing_tasks() {
         found["tasks"].as_array().unwrap().iter().find(|row| row["task"] == name).unwrap()
     };
     assert_eq!(row("sound")["objections"].as_array().unwrap().len(), 0);
+    assert_eq!(row("sound")["libraries"], serde_json::json!(["cccl"]));
+    assert!(row("ignores").get("libraries").is_none());
     let ms = |field: &str| row("sound")[field].as_f64().unwrap();
     assert!(ms("best_ms") > 0.0 && ms("best_ms") <= ms("eager_ms"), "{found:#}");
     let objection = &row("ignores")["objections"][0];
@@ -41,6 +44,21 @@ fn lint_reports_sound_flawed_and_failing_tasks() {
     );
     let refused = row("raises")["refused"].as_str().unwrap();
     assert!(refused.contains("AttributeError"), "{refused}");
+}
+
+#[test]
+fn libraries_of_a_task_are_shown_and_checked() {
+    let program = Program::new();
+    let source = task("x + y");
+    program.write("task.py", &format!("libraries = (\"cccl\", \"cutlass\")\n{source}"));
+    let ran = program.run(&["task", "show", "task.py"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    assert!(ran.stdout.contains("allows cccl, cutlass"), "{}", ran.show());
+    program.write("bad.py", &format!("libraries = [\"cublas\"]\n{source}"));
+    let ran = program.run(&["judge", "bad.py", "--candidate", ".", "--device", "cpu"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.show());
+    let told = "failed to read `libraries`: `cublas` is no library";
+    assert!(ran.stderr.contains(told) && ran.stderr.contains("hint: "), "{}", ran.show());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use warpwright_build::Target;
 use warpwright_jail::{Isolation as JailIsolation, Level};
 use warpwright_record::fingerprint::Fingerprint;
-use warpwright_record::libraries::LibrarySet;
+use warpwright_record::libraries::{Library, LibrarySet};
 use warpwright_record::verdict::{Isolation, IsolationLevel, Profile};
 use warpwright_task::Task;
 
@@ -44,6 +44,12 @@ pub(crate) struct Machine {
     /// The fastest empty windows.
     empty: Mutex<Quickest>,
     calibration: Mutex<Option<Calibration>>,
+}
+
+/// Header libraries that a task allows. None where its list cannot be read: no candidate is judged then.
+pub fn allowed_by(task: &Task) -> LibrarySet {
+    let names = task.libraries().unwrap_or_default();
+    names.iter().filter_map(|name| name.parse().ok()).collect::<Vec<Library>>().iter().collect()
 }
 
 impl Machine {
@@ -128,10 +134,18 @@ impl Machine {
         Watch::begin(&self.health, self.config.device.to_string(), contenders, on)
     }
 
-    /// Header libraries that candidates may use here; none on the cpu device.
+    /// Header libraries that candidates may use here whatever the task; none on the cpu device.
     pub(crate) fn libraries(&self) -> LibrarySet {
         match self.device.target() {
             Target::Cuda { .. } => self.config.libraries,
+            Target::Cpu => LibrarySet::default(),
+        }
+    }
+
+    /// The same, and those that the task allows.
+    pub(crate) fn libraries_for(&self, task: &Task) -> LibrarySet {
+        match self.device.target() {
+            Target::Cuda { .. } => self.config.libraries.and(allowed_by(task)),
             Target::Cpu => LibrarySet::default(),
         }
     }
@@ -203,4 +217,19 @@ pub(crate) fn no_arena(task: &Task, error: ArenaError) -> JudgeError {
 /// not set up again.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_of_a_task_are_those_it_lists() {
+        let of = |line: &str| allowed_by(&Task::from_source("t", format!("{line}\n")));
+        assert_eq!(of("libraries = ['cccl']").list(), [Library::Cccl]);
+        assert_eq!(of("libraries = ['cccl', 'cutlass']").list(), Library::ALL);
+        for line in ["", "libraries = []", "libraries = ['cublas']", "libraries = names()"] {
+            assert_eq!(of(line), LibrarySet::default(), "{line}");
+        }
+    }
 }

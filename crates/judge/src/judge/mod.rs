@@ -130,9 +130,14 @@ impl LocalJudge {
         self.machine.device.times_while_others_work()
     }
 
-    /// Header libraries that candidates may use here; none on the cpu device.
+    /// Header libraries that candidates may use here whatever the task; none on the cpu device.
     pub fn libraries(&self) -> LibrarySet {
         self.machine.libraries()
+    }
+
+    /// The same, and those that the task allows by `libraries = [...]`.
+    pub fn libraries_for(&self, task: &Task) -> LibrarySet {
+        self.machine.libraries_for(task)
     }
 
     /// The isolation level for verdicts, with the enforced and the missing measures.

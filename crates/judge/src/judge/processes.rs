@@ -186,7 +186,8 @@ impl Processes {
         let _shared = machine.device.share_for_host_work(&machine.arbiter, Purpose::Host);
         // One build for all workloads.
         let reference = Some(task.unbound_source());
-        let libraries = machine.libraries();
+        let libraries = machine.libraries_for(task);
+        self.builder.toolchain().has(libraries).map_err(super::no_tools)?;
         let request = Request { reference, instrument, libraries, ..Request::default() };
         let built = self.builder.build_with(candidate, &machine.device.target(), &request);
         built.map_err(|e| JudgeError::infrastructure("build the candidate", e))

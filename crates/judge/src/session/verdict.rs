@@ -167,7 +167,7 @@ pub(crate) fn verdict(
         floor_ms,
         unavoidable_bytes: known.unavoidable_bytes,
         libraries: Libraries {
-            allowed: machine.libraries().list(),
+            allowed: machine.libraries_for(task).list(),
             used: artifact.map(|a| a.libraries.clone()).unwrap_or_default(),
         },
         kernels: artifact.map(|a| a.kernels.clone()).unwrap_or_default(),

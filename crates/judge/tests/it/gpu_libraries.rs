@@ -78,3 +78,16 @@ fn gpu_libraries_are_refused_by_default() {
     assert!(failure.message.contains("`--libraries cccl`"), "{}", failure.message);
     assert!(verdict.libraries.is_empty());
 }
+
+/// The option allows nothing, and the same candidate is refused for the task without that line.
+#[test]
+fn gpu_libraries_of_a_task_are_allowed_for_it_alone() {
+    let judge = LocalJudge::open(config(Device::Cuda(0))).unwrap();
+    let (task, model, kernel) = CUB;
+    let task = format!("libraries = [\"cccl\"]\n{task}");
+    let verdict = judged(&judge, (&task, model, kernel), Stage::Verified);
+    assert!(verdict.verified, "{:#?}", verdict.failure);
+    assert_eq!(verdict.libraries.allowed, [Library::Cccl]);
+    assert_eq!(verdict.libraries.used, [Library::Cccl]);
+    assert!(!judged(&judge, CUB, Stage::Verified).verified);
+}

@@ -95,6 +95,16 @@ pub enum TaskErrorKind {
         /// The value.
         at: Place,
     },
+    /// `libraries` is no literal list of names.
+    #[error("failed to read `libraries`: {message}, at {}\n{}", at.position, at.excerpt)]
+    Libraries {
+        /// Where.
+        at: Place,
+        /// What is wrong.
+        message: String,
+        /// The cure.
+        cure: &'static str,
+    },
     /// `from . import x`: a task is one file.
     #[error("relative import at {}\n{}", at.position, at.excerpt)]
     RelativeImport {
@@ -147,7 +157,7 @@ impl TaskError {
                 "the function is called without arguments: give the parameter a default, or use a constant"
             }
             TaskErrorKind::Async { .. } => "make it a plain function",
-            TaskErrorKind::Workloads { cure, .. } => cure,
+            TaskErrorKind::Workloads { cure, .. } | TaskErrorKind::Libraries { cure, .. } => cure,
             TaskErrorKind::Backward { .. } => {
                 "write `backward = True` for a task with gradients, else `backward = False` or another name"
             }

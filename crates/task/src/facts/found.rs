@@ -17,6 +17,8 @@ pub struct Facts {
     pub random: Vec<RandomUse>,
     /// Names of the workloads, in order; empty if the task has one set of inputs.
     pub workloads: Vec<String>,
+    /// Header libraries that the task allows kernels for a GPU to use.
+    pub libraries: Vec<String>,
 }
 
 /// Whether the source defines `get_init_inputs`.

@@ -15,6 +15,7 @@ use ruff_python_ast::ModModule;
 use ruff_python_parser::Parsed;
 use ruff_text_size::Ranged;
 
+use crate::libraries;
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::workloads::{self, WorkloadList};
 use error::{TaskError, TaskErrorKind};
@@ -66,8 +67,29 @@ fn read(source: &str) -> Result<Facts, TaskErrorKind> {
         init_inputs,
         device_uses: devices::read(body, &names, &lines),
         random: random::read(&module, &names, &lines),
+        libraries: libraries::read(body, &lines)?.unwrap_or_default(),
         workloads: workloads.into_iter().map(|workload| workload.name).collect(),
     })
+}
+
+/// The header libraries that a source allows.
+///
+/// # Errors
+/// A syntax error, or a list that is no literal.
+pub(crate) fn libraries_of(source: &str) -> Result<Vec<String>, TaskError> {
+    // Only sources with such a line are parsed: thousands of tasks are read at once.
+    if source.len() > MAX_SOURCE_BYTES
+        || !source.lines().any(|line| line.starts_with(libraries::NAME))
+    {
+        return Ok(Vec::new());
+    }
+    deep::on_deep_stack(|| {
+        let lines = Lines::new(source);
+        let parsed = parsed(source, &lines)?;
+        Ok(libraries::read(parsed.suite(), &lines)?.unwrap_or_default())
+    })
+    .unwrap_or(Err(TaskErrorKind::Unreadable))
+    .map_err(Into::into)
 }
 
 /// The workloads of a source, and the place of `get_workloads` in it; `None` if it has none.

@@ -319,6 +319,7 @@ fn with_run(judge: FakeJudge, work: impl FnOnce(&Seen<'_, '_>)) {
         shell: Shell::new(Jail::detect(Requirement::Any).unwrap(), provision),
         facts: DeviceFacts::assumed("cpu"),
         skill: String::new(),
+        by_libraries: Vec::new(),
     };
     let (stop, observed) = (AtomicBool::new(false), Events::default());
     let verdicts = Verdicts::open(&out.join("verdicts.jsonl"), 1).unwrap();

@@ -39,6 +39,9 @@ struct Row {
     /// Number of workloads; the figures are those of `get_inputs()` without arguments.
     #[serde(skip_serializing_if = "is_zero")]
     workloads: usize,
+    /// Header libraries that the task allows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    libraries: Vec<String>,
     eager_ms: Option<f64>,
     best_ms: Option<f64>,
     head_room: Option<f64>,
@@ -71,6 +74,7 @@ impl Row {
             refused,
             objections: found.iter().flat_map(|f| f.objections.iter().map(Told::of)).collect(),
             workloads: task.workloads().map_or(0, |workloads| workloads.len()),
+            libraries: task.libraries().unwrap_or_default(),
             eager_ms: found.map(|found| found.eager_ms),
             best_ms: found.filter(|_| sound).map(Examination::best_ms),
             head_room: found.and_then(Examination::head_room),
@@ -97,9 +101,16 @@ impl Row {
                 said.join("; ")
             }
         };
-        match self.workloads {
-            0 => format!("{}: {said}", self.task),
-            count => format!("{} ({count} workloads, default inputs): {said}", self.task),
+        let mut about = Vec::new();
+        if self.workloads > 0 {
+            about.push(format!("{} workloads, default inputs", self.workloads));
+        }
+        if !self.libraries.is_empty() {
+            about.push(format!("allows {}", self.libraries.join(", ")));
+        }
+        match about.join("; ") {
+            none if none.is_empty() => format!("{}: {said}", self.task),
+            about => format!("{} ({about}): {said}", self.task),
         }
     }
 }

@@ -29,6 +29,9 @@ struct Told<'a> {
     /// Names of the workloads; absent for a task with one set of inputs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     workloads: Vec<String>,
+    /// Header libraries that the task allows; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    libraries: Vec<String>,
     data_source: &'a str,
     /// The split; `None` for a task without provenance.
     split: Option<Split>,
@@ -46,6 +49,7 @@ impl<'a> Told<'a> {
             level: row.level,
             operators: &row.ops,
             workloads: workloads(row),
+            libraries: libraries(row),
             data_source: &row.data_source,
             split: row.provenance.is_some().then(|| set.split_of(row)),
             measured: row.measured.as_ref(),
@@ -76,6 +80,9 @@ impl<'a> Told<'a> {
         if !self.workloads.is_empty() {
             let _ = write!(line, "  {} workloads", self.workloads.len());
         }
+        if !self.libraries.is_empty() {
+            let _ = write!(line, "  allows {}", self.libraries.join(", "));
+        }
         if !self.operators.is_empty() {
             let _ = write!(line, "  {}", self.operators.join(", "));
         }
@@ -92,6 +99,9 @@ impl<'a> Told<'a> {
         }
         if !self.workloads.is_empty() {
             lines.push(format!("workloads: {}", self.workloads.join(", ")));
+        }
+        if !self.libraries.is_empty() {
+            lines.push(format!("libraries: {}", self.libraries.join(", ")));
         }
         lines.extend(self.split.map(|split| format!("split: {}", split.name())));
         if let Some(measured) = self.measured {
@@ -113,6 +123,11 @@ impl<'a> Told<'a> {
         }
         format!("# {}\n\n{}\n", lines.join("\n# "), code.trim_end())
     }
+}
+
+/// Header libraries that a row allows; none where they cannot be read.
+fn libraries(row: &Row) -> Vec<String> {
+    Task::from_source(&row.name, row.code.as_str()).libraries().unwrap_or_default()
 }
 
 /// Names of the workloads of a row; none where they cannot be read.
