@@ -71,6 +71,7 @@ def properties(oracle: Oracle, seed: int, other: Another) -> dict[str, Any]:
         "aliases_input": any(at is not None for at in views),
         "mutates_input": bool(oracle.changes),
         "changed": [place(taken[i], None) for i in sorted(oracle.changes)],
+        "changes": sorted(oracle.changes),
         "computes": computes.found,
         "only_views": bool(views) and all(at is not None for at in views) and not oracle.changes,
         "fixed_inputs": oracle.fixed,

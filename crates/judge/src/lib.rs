@@ -46,9 +46,12 @@ pub use device::device_arbiter::{ModelWork, Neighbour, Purpose, Use, Used};
 pub use device::facts::{Device, DeviceFacts};
 pub use error::JudgeError;
 pub use judge::machine::allowed_by;
+pub use judge::voids::is_void;
 pub use judge::{BaselineSet, JudgeConfig, LocalJudge, REPEAT_RATE};
 pub use process::forks::HowStarted;
-pub use process::plan_file::{MAX_PLAN_FILE_BYTES, PlanFileError, StoredPlan};
+pub use process::plan_file::{
+    MAX_PLAN_FILE_BYTES, PlanFileError, StoredPlan, TensorForm, TensorForms,
+};
 pub use process::plan_store::{read_plan_file, stored_plan_file};
 pub use process::worker_reuse::Sharing;
 pub use session::TaskSession;

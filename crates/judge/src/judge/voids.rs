@@ -82,6 +82,14 @@ impl Voids {
     }
 }
 
+/// Whether a verdict is void by the journal of a cache folder.
+///
+/// # Errors
+/// [`JudgeError::Infrastructure`] if the journal cannot be read.
+pub fn is_void(cache: &Path, verdict: &Verdict) -> Result<bool, JudgeError> {
+    Voids::of(cache).covers(verdict)
+}
+
 impl State {
     /// Reads the lines that came since the last look.
     fn read_on(&mut self, path: &Path) -> io::Result<()> {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 use warpwright_plan::image::{Image, ImageError};
-use warpwright_plan::limits::{MAX_CONSTANT_BYTES, MAX_ENTRIES, MAX_MODULE_BYTES};
+use warpwright_plan::limits::{MAX_CONSTANT_BYTES, MAX_ENTRIES, MAX_MODULE_BYTES, MAX_TENSORS};
 use warpwright_plan::{Constant, Invalid, LaunchPlan};
 use warpwright_record::blob::BlobHash;
 use warpwright_record::libraries::Library;
@@ -75,6 +75,31 @@ pub(crate) struct Head {
     /// Header libraries that its device code used.
     #[serde(default)]
     pub(crate) libraries: Vec<Library>,
+    /// Forms of the tensors around the plan; files of earlier programs have none.
+    #[serde(default)]
+    pub(crate) forms: Option<TensorForms>,
+}
+
+/// Forms of the tensors that a plan was recorded with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorForms {
+    /// Those among the inputs, in order of appearance.
+    pub inputs: Vec<TensorForm>,
+    /// The entries of the `state_dict`, in order.
+    pub state: Vec<TensorForm>,
+    /// Positions of the inputs that the reference changes.
+    pub changed: Vec<u32>,
+}
+
+/// Form of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorForm {
+    /// Extent per dimension.
+    pub shape: Vec<u64>,
+    /// Elements between neighbours, per dimension.
+    pub strides: Vec<i64>,
+    /// Torch's name without the prefix, e.g. `float32`.
+    pub dtype: String,
 }
 
 /// The task, as the judge knows it.
@@ -263,6 +288,51 @@ impl StoredPlan {
     pub fn seed(&self) -> u64 {
         self.head.seed
     }
+
+    /// The source of the task.
+    pub fn reference(&self) -> &str {
+        &self.head.task.source
+    }
+
+    /// The mode in which reference and candidate were judged.
+    pub fn mode(&self) -> Mode {
+        self.head.task.mode
+    }
+
+    /// The plan for the first set of weights.
+    pub fn launch_plan(&self) -> &LaunchPlan {
+        &self.head.plan
+    }
+
+    /// What its device code was compiled for: `cuda-sm_90a`, `cpu`.
+    pub fn target(&self) -> &str {
+        &self.head.target
+    }
+
+    /// The images of the plan's modules.
+    pub fn images(&self) -> &[Vec<u8>] {
+        &self.images
+    }
+
+    /// The contents of the plan's constants, for each set of weights.
+    pub fn constants(&self) -> &[Vec<Vec<u8>>] {
+        &self.constants
+    }
+
+    /// Structure of the inputs of both recordings, and the numbers among them.
+    pub fn input_trees(&self) -> &[Json; 2] {
+        &self.head.trees
+    }
+
+    /// Forms of the tensors around the plan, if the file has them.
+    pub fn forms(&self) -> Option<&TensorForms> {
+        self.head.forms.as_ref()
+    }
+
+    /// Whether the device code is machine code of a host.
+    pub fn is_host_code(&self) -> bool {
+        !self.head.target.starts_with(GPU_TARGET)
+    }
 }
 
 impl Head {
@@ -294,6 +364,13 @@ impl Head {
             || self.libraries.len() > Library::ALL.len()
         {
             return too_large("its task or its library calls");
+        }
+        let many = |forms: &TensorForms| {
+            let all = [forms.inputs.len(), forms.state.len(), forms.changed.len()];
+            all.iter().any(|count| *count > MAX_TENSORS)
+        };
+        if self.forms.as_ref().is_some_and(many) {
+            return too_large("its tensors");
         }
         Ok(())
     }

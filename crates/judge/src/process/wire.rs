@@ -95,6 +95,9 @@ pub(crate) struct Sizes {
     /// The inputs that the reference changes, where that is known.
     #[serde(default)]
     pub(crate) changed: Vec<Place>,
+    /// Their positions among the inputs.
+    #[serde(default)]
+    pub(crate) changes: Vec<u32>,
     /// The most new memory of one eager call that is alive at once, bytes.
     pub(crate) peak_bytes: u64,
 }

@@ -18,7 +18,9 @@ use super::stages::Way;
 use super::verdict::verdict;
 use crate::check::findings::Findings;
 use crate::error::JudgeError;
-use crate::process::plan_file::{Head, PlanFileError, StoredPlan, StoredTask, StoredWeights};
+use crate::process::plan_file::{
+    Head, PlanFileError, StoredPlan, StoredTask, StoredWeights, TensorForm, TensorForms,
+};
 use crate::process::replayer::PlanOf;
 use crate::process::wire::{Place, Sizes};
 use crate::timing::series::Measured;
@@ -27,11 +29,8 @@ const JUDGE_AGAIN: &str = "judge the candidate again on this machine";
 
 impl TaskSession<'_> {
     /// Stores the plans of a candidate that was judged. The verdict counts without them: a caveat says what failed.
-    /// Those of the cpu device are not stored: their kernels are machine code of this host.
+    /// Those of the cpu device are stored to be exported; they are not replayed, for their kernels are machine code.
     pub(super) fn store(&mut self, plans: &Plans, artifact: &Artifact, found: &mut Findings) {
-        if !self.machine.device.is_accelerator() {
-            return;
-        }
         let stored = self.packed(plans, artifact).and_then(|stored| {
             let kept = stored.write().and_then(|file| self.machine.plans.put(&file));
             kept.map_err(|e| JudgeError::infrastructure("write it", e))
@@ -70,9 +69,17 @@ impl TaskSession<'_> {
             prepare_ms: plans.prepare_ms,
             library_calls: artifact.library_calls.clone(),
             libraries: artifact.libraries.clone(),
+            forms: Some(self.forms()),
         };
         let constants = plans.of.iter().map(|(_, of)| of.constants.clone()).collect();
         Ok(StoredPlan { head, images, constants })
+    }
+
+    fn forms(&self) -> TensorForms {
+        let sizes = &self.oracle.opened.sizes;
+        let forms = |places: &[Place]| places.iter().map(form).collect();
+        let changed = sizes.changes.clone();
+        TensorForms { inputs: forms(&sizes.inputs.tensors), state: forms(&sizes.state), changed }
     }
 
     /// Verifies and measures the plans of a file as those of a candidate that was just recorded. `hash` names the
@@ -113,6 +120,11 @@ impl TaskSession<'_> {
                 &message,
                 "replay it on the kind of device that judged it",
             ));
+        }
+        if stored.is_host_code() {
+            // Loading a library of a stranger can run its code before the executor is confined.
+            let reason = "its kernels are machine code of the host, which is not run from a file";
+            return Err(JudgeError::not_replayable(reason.to_owned(), JUDGE_AGAIN));
         }
         let plans = self.unpacked(stored)?;
         let scratch = self.machine.config.cache.join("build").join("scratch");
@@ -253,6 +265,11 @@ fn fits_in(role: Role, bytes: u64, sizes: &Sizes) -> bool {
         Role::Init(position) => tensor(&sizes.init.tensors, position),
         Role::Constant(_) | Role::Kept | Role::Call { .. } => true,
     }
+}
+
+fn form(place: &Place) -> TensorForm {
+    let Place { shape, strides, dtype, .. } = place;
+    TensorForm { shape: shape.clone(), strides: strides.clone(), dtype: dtype.clone() }
 }
 
 /// What replaces an artifact where nothing was built.

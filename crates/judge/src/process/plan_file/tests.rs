@@ -46,6 +46,7 @@ fn stored() -> StoredPlan {
         prepare_ms: 1.5,
         library_calls: vec!["cublasSgemm".to_owned()],
         libraries: Vec::new(),
+        forms: None,
     };
     StoredPlan { head, images: vec![image], constants: tables.map(|table| vec![table]).into() }
 }

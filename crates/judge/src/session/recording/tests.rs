@@ -196,6 +196,7 @@ fn recorded_plan_survives_its_file() {
         prepare_ms: 0.0,
         library_calls: Vec::new(),
         libraries: Vec::new(),
+        forms: None,
     };
     let stored = StoredPlan { head, images, constants: vec![of.constants.clone()] };
     let read = |stored: &StoredPlan| {
