@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
 pub(crate) mod extract;
+pub(crate) mod export;
 #[cfg(test)]
 mod reference;
 pub(crate) mod rejudge;
@@ -94,6 +95,15 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 when the candidate is verified and with 3 when it is not.
     Replay(replay::ReplayArgs),
+    /// Write a Python package of verified kernels: torch operators that launch the judged plans.
+    ///
+    /// RUN is a run folder, or the JSON of `judge --json`. The package has modules that replace the references: they
+    /// launch the plan that was judged on the shapes that were judged, and call the reference otherwise. Its host code
+    /// is generated from the plan; of the candidate's own host code it has nothing.
+    ///
+    /// Exits with 0 when the package was written, and with 2 when a verdict cannot be exported.
+    /// `docs/guides/deploy-a-kernel.md` is a walk-through.
+    Export(export::ExportArgs),
     /// Judge the final candidates of earlier runs again, by today's rules.
     ///
     /// RUN is a run folder of `optimize`, `eval`, `judge --out` or `train`, or the folder `record` of one
@@ -182,6 +192,7 @@ impl Command {
             Self::Eval(args) => args.common.host.json,
             Self::Judge(args) => args.common.host.json,
             Self::Replay(args) => args.host.json,
+            Self::Export(args) => args.json,
             Self::Rejudge(args) => args.json,
             Self::Report(args) => args.json,
             Self::Compare(args) => args.json,

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(args, printer),
         Command::Judge(args) => commands::judge::run(args, printer),
         Command::Replay(args) => commands::replay::run(args, printer),
+        Command::Export(args) => commands::export::run(args, printer),
         Command::Rejudge(args) => commands::rejudge::run(args, printer),
         Command::Report(args) => commands::report::run(args, printer),
         Command::Compare(args) => commands::compare::run(args, printer),

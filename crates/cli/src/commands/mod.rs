@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod experiment;
+pub(crate) mod export;
 pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;

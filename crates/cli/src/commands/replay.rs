@@ -124,7 +124,7 @@ fn choose<'h>(history: &'h History, args: &ReplayArgs) -> Result<&'h Episode, Fa
 }
 
 /// The verdict in a file: alone, or in what `judge --json` or the HTTP API gives.
-fn of_file(path: &Path) -> Result<Verdict, Failure> {
+pub(super) fn of_file(path: &Path) -> Result<Verdict, Failure> {
     let unusable = |why: String| {
         let message = format!("failed to read a verdict from {}: {why}", path.display());
         let hint = "name the output of `warpwright judge --json`, or a run folder".to_owned();

@@ -8,6 +8,7 @@ mod casting;
 mod composing;
 mod evaluating;
 mod extracting;
+mod exporting;
 mod far;
 mod first_contact;
 mod fitting;

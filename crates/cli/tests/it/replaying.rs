@@ -10,7 +10,7 @@ use crate::program::Program;
 use crate::sample;
 
 /// A verdict of the device tier on this launch plan.
-fn verdict(plan: &[u8]) -> Verdict {
+pub(crate) fn verdict(plan: &[u8]) -> Verdict {
     let files = BTreeMap::from([("model_new.py".to_owned(), Vec::new())]);
     let candidate = Candidate::from_files(files);
     let measured = sample::measured("bias_gelu", "cuda:0", &candidate, 2.0);

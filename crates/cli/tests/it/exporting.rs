@@ -1,0 +1,136 @@
+//! `export`: packages of judged candidates are installed and used as users do, and what cannot be exported is refused.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use warpwright_record::verdict::{ReplayerTurn, Verdict};
+
+use crate::program::{Program, Ran};
+
+fn exported() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exported")
+}
+
+/// Judges a task in the device tier, and records it as a run of that name.
+fn judge(program: &Program, task: &str, more: &[&str]) -> Ran {
+    let folder = exported().join(task);
+    let model = folder.join(format!("{task}.py"));
+    let candidate = folder.join("candidate");
+    let (model, candidate) = (model.to_str().unwrap(), candidate.to_str().unwrap());
+    let common = ["judge", model, "--candidate", candidate, "--device", "cpu", "--json"];
+    let stage = ["--stage", "verified", "--out", task];
+    program.run(&[&common[..], &stage, more].concat())
+}
+
+fn good(ran: Ran) -> Ran {
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    ran
+}
+
+/// Runs a program of the fresh environment.
+fn python(program: &Program, arguments: &[&str]) -> Ran {
+    let python = program.path("fresh/bin/python");
+    let mut command = program.other(python.to_str().unwrap());
+    command.args(arguments);
+    program.ran(command)
+}
+
+#[test]
+fn exported_packages_install_and_survive_torch() {
+    let program = Program::new();
+    for task in ["add_relu", "rms_norm", "linear"] {
+        good(judge(&program, task, &["--require-tier", "device"]));
+        let out = format!("packages/{task}");
+        let ran = good(program.run(&["export", task, "--out", &out, "--json"]));
+        let object = ran.object();
+        assert_eq!(object["package"], task);
+        assert_eq!(object["operators"][0], format!("warpwright_{task}::{task}"));
+        assert_eq!(object["checks"].as_array().unwrap().len(), 4, "{object}");
+    }
+    let mut venv = program.other(program.python().to_str().unwrap());
+    venv.args(["-m", "venv", "fresh"]);
+    good(program.ran(venv));
+    // Torch and setuptools of the tests' environment, first: the new one's own setuptools may be old.
+    let mut site = program.other(program.python().to_str().unwrap());
+    site.args(["-c", "import torch, pathlib; print(pathlib.Path(torch.__file__).parent.parent)"]);
+    let path =
+        format!("import sys; sys.path.insert(0, {:?})\n", good(program.ran(site)).stdout.trim());
+    let write = "import pathlib, site, sys; \
+                 pathlib.Path(site.getsitepackages()[0], 'torch.pth').write_text(sys.argv[1])";
+    good(python(&program, &["-c", write, &path]));
+    let packages = ["packages/add_relu", "packages/rms_norm", "packages/linear"];
+    let install = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index"];
+    let version = ["--disable-pip-version-check"];
+    good(python(&program, &[&install[..], &version, &packages].concat()));
+    let tests = exported().join("installed.py");
+    good(python(&program, &[tests.to_str().unwrap(), "packages"]));
+}
+
+#[test]
+fn host_tier_verdict_is_not_exported() {
+    let program = Program::new();
+    good(judge(&program, "add_relu", &[]));
+    let ran = program.run(&["export", "add_relu", "--out", "package"]);
+    insta::assert_snapshot!(ran.show(), @r"
+    exit code 2
+    --- stderr
+    error: failed to export add_relu: it was judged in the host tier, so its host code was never judged by itself, and a package holds none without `--trust-host-code`
+    hint: judge the candidate with `warpwright judge model.py --candidate workspace/ --require-tier device --out RUN`, and export RUN
+    ");
+    assert!(!program.path("package").exists());
+}
+
+#[test]
+fn unusable_verdicts_are_refused_by_name() {
+    let program = Program::bare();
+    let refused = |verdict: &Verdict, more: &[&str]| {
+        program.write("verdict.json", &serde_json::to_string(verdict).unwrap());
+        let ran = program.run(&[&["export", "verdict.json", "--out", "package"], more].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.show());
+        assert!(ran.stderr.contains("hint: "), "{}", ran.show());
+        assert!(!program.path("package").exists());
+        ran.stderr
+    };
+    let good = crate::replaying::verdict(b"plan");
+    let failed = Verdict { verified: false, failure: None, ..good.clone() };
+    let cases = [
+        (failed, "failed to export bias_gelu: the verdict is not verified"),
+        (Verdict { version: 1, ..good.clone() }, "an earlier program judged it, by older rules"),
+        (Verdict { plan: None, ..good.clone() }, "the verdict names no launch plan"),
+        (good.clone(), "its launch plan is missing: there is no [folder]/cache/plans/"),
+    ];
+    for (verdict, expected) in cases {
+        let told = refused(&verdict, &[]);
+        assert!(told.contains(expected), "{told}");
+    }
+    let told = refused(&good, &["other"]);
+    assert!(
+        told.contains("failed to export other: verdict.json has no verdict on that task"),
+        "{told}"
+    );
+    // The cache has a file of that name.
+    let hash = good.plan.unwrap().to_string();
+    program.write(&format!("cache/plans/{}/{}", &hash[..2], &hash[2..]), "plan");
+    let told = refused(&good, &[]);
+    assert!(told.contains("the file is no launch plan of warpwright"), "{told}");
+    program.write("full/file", "");
+    let ran = program.run(&["export", "verdict.json", "--out", "full"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("failed to write the package: full exists"), "{}", ran.stderr);
+}
+
+#[test]
+fn void_verdict_is_not_exported() {
+    let program = Program::bare();
+    let replayer = ReplayerTurn { id: "replayer".into(), turn: 3 };
+    let verdict = Verdict { replayer: Some(replayer), ..crate::replaying::verdict(b"plan") };
+    program.write("verdict.json", &serde_json::to_string(&verdict).unwrap());
+    let told = || program.run(&["export", "verdict.json", "--out", "package"]).stderr;
+    assert!(told().contains("its launch plan is missing"), "control: {}", told());
+    let voided = json!({
+        "replayer": "replayer", "after": 2, "through": 4, "time": "2026-12-01T00:00:00Z", "task": "bias_gelu",
+        "candidate": "00", "reason": "test",
+    });
+    program.write("cache/void.jsonl", &format!("{}\n", json!({"version": 1, "voided": voided})));
+    assert!(told().contains("the verdict is void: a repeat"), "{}", told());
+}

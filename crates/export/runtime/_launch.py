@@ -1,0 +1,269 @@
+"""Launches plans on tensors: memory, weights that were prepared, and streams."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import Counter, OrderedDict
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import _native
+from ._package import Files
+
+# Tensors begin at multiples of this where they were judged; torch's own allocations do.
+ALIGN = {"cpu": 64, "cuda": 256}
+ROOM = 512
+"""Workspaces begin at multiples of this, and the allocator gives no less."""
+PREPARED = 16
+"""Sets of weights per workload that are kept ready."""
+
+
+def misfit(tensor: torch.Tensor, form: dict[str, Any]) -> str | None:
+    """What of a tensor is not as judged."""
+    if str(tensor.dtype) != f"torch.{form['dtype']}":
+        return "dtype"
+    shape = form["shape"]
+    if tensor.dim() != len(shape):
+        return "shape"
+    for dim in range(len(shape)):
+        if tensor.shape[dim] != shape[dim]:
+            return "shape"
+    strides = tensor.stride()
+    for dim in range(len(shape)):
+        if shape[dim] > 1 and strides[dim] != form["strides"][dim]:
+            return "strides"
+    return None
+
+
+REASONS = ("structure", "dtype", "shape", "strides")
+
+
+def nearer(one: str, other: str) -> str:
+    """What does not fit the workload that fits best."""
+    return max(one, other, key=REASONS.index)
+
+
+class Ready:
+    """Device code and memory that lasts, for one set of weights."""
+
+    def __init__(self, plan: _native.Plan, lasting: torch.Tensor, held: list[Any]) -> None:
+        self.plan = plan
+        self.lasting = lasting
+        self.held = held
+        self.copies: list[torch.Tensor] | None = None
+        self.lock = threading.Lock()
+        self.stream: torch.cuda.Stream | None = None
+
+    def expired(self) -> bool:
+        """Whether a weight that it was made for is gone."""
+        return any(ref.expired() for ref in self.held)
+
+
+class Workload:
+    """A judged set of shapes."""
+
+    def __init__(self, files: Files, task: dict[str, Any], spec: dict[str, Any]) -> None:
+        self.files = files
+        self.spec = spec
+        self.device = task["device"]
+        self.state = [task["state"][position] for position in task["weights"]]
+        self.changes = bool(task["changed"])
+        self.made = [form for form in spec["results"] if "slot" in form["home"]]
+        self.uses = Counter(form["home"]["slot"] for form in self.made)
+        self.code: _native.Code | None = None
+        self.ready: OrderedDict[Any, Ready] = OrderedDict()
+        self.lock = threading.Lock()
+        self.stats: Counter[str] = Counter()
+
+    def load(self) -> None:
+        """Compiles and loads the launch code."""
+        with self.lock:
+            if self.code is None:
+                self.code = _native.Code(self.files, self.spec["folder"])
+
+    def misfit(self, inputs: list[torch.Tensor]) -> str | None:
+        """What of the inputs is not as judged."""
+        for index in range(len(inputs)):
+            why = misfit(inputs[index], self.spec["inputs"][index])
+            if why is not None:
+                return why
+        return None
+
+    def results(self, like: torch.Tensor) -> list[torch.Tensor]:
+        """Tensors with the form of the results, as a fake kernel returns them."""
+        return [
+            like.new_empty_strided(
+                form["shape"], form["strides"], dtype=getattr(torch, form["dtype"])
+            )
+            for form in self.made
+        ]
+
+    def run(self, inputs: list[torch.Tensor], weights: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Launches the judged plan on the current stream."""
+        first = inputs[0] if inputs else weights[0]
+        device = first.device
+        guard = torch.cuda.device(device) if self.device == "cuda" else nullcontext()
+        with guard, torch.no_grad():
+            ready = self._prepared(device, weights)
+            given = [self._aligned(tensor) for tensor in inputs]
+            weights = [
+                self._aligned(weight) if ready.copies is None else ready.copies[index]
+                for index, weight in enumerate(weights)
+            ]
+            direct = self._direct(device)
+            memory = [
+                torch.empty(slot["bytes"], dtype=torch.uint8, device=device) if at is None else at
+                for at, slot in zip(direct, self.spec["slots"], strict=True)
+            ]
+            bytes_ = self.spec["workspace_bytes"] + self.spec["library_bytes"] + ROOM
+            scratch = torch.empty(bytes_, dtype=torch.uint8, device=device)
+            with ready.lock:
+                self._follow(ready, device)
+                call = self._call(ready, (given, weights, memory), scratch, device)
+                ready.plan.run("forward", call)
+            for tensor, used in zip(inputs, given, strict=True):
+                # The kernel may have changed the copy.
+                if used is not tensor and self.changes:
+                    tensor.copy_(used)
+            self.stats["kernel"] += 1
+            return [self._result(form, direct, memory) for form in self.made]
+
+    def _aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() % ALIGN[self.device] == 0:
+            return tensor
+        self.stats["aligned"] += 1
+        shape, stride = tensor.shape, tensor.stride()
+        copy = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
+        return copy.copy_(tensor)
+
+    def _direct(self, device: torch.device) -> list[torch.Tensor | None]:
+        """Per piece of memory: the result that fills it, if there is one."""
+        found: list[torch.Tensor | None] = [None] * len(self.spec["slots"])
+        for form in self.made:
+            slot, dtype = form["home"]["slot"], getattr(torch, form["dtype"])
+            if form["offset"] == 0 and self.uses[slot] == 1:
+                shape, strides = form["shape"], form["strides"]
+                result = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+                if result.untyped_storage().nbytes() >= self.spec["slots"][slot]["bytes"]:
+                    found[slot] = result
+        return found
+
+    def _result(
+        self,
+        form: dict[str, Any],
+        direct: list[torch.Tensor | None],
+        memory: list[torch.Tensor],
+    ) -> torch.Tensor:
+        slot = form["home"]["slot"]
+        whole = direct[slot]
+        if whole is not None:
+            return whole
+        raw, dtype = memory[slot], getattr(torch, form["dtype"])
+        shape, strides = form["shape"], form["strides"]
+        view = torch.empty(0, dtype=dtype, device=raw.device)
+        view.set_(raw.untyped_storage(), form["offset"] // view.element_size(), shape, strides)
+        if self.uses[slot] == 1:
+            return view
+        # Results of an operator share no memory.
+        copy = torch.empty_strided(shape, strides, dtype=dtype, device=raw.device)
+        return copy.copy_(view)
+
+    def _call(
+        self,
+        ready: Ready,
+        tensors: tuple[list[torch.Tensor], ...],
+        scratch: torch.Tensor,
+        device: torch.device,
+    ) -> _native.Call:
+        call = _native.Call()
+        for name, part in zip(("inputs", "weights", "outputs"), tensors, strict=True):
+            if not part:
+                continue
+            table = (ctypes.c_void_p * (len(part) + 1))(*[tensor.data_ptr() for tensor in part])
+            setattr(call, name, ctypes.addressof(table))
+            # As long as the call.
+            setattr(call, f"_{name}", table)
+        call.lasting = ready.lasting.data_ptr()
+        call.workspace = scratch.data_ptr()
+        call.library = call.workspace + -(-self.spec["workspace_bytes"] // ROOM) * ROOM
+        if self.device == "cuda":
+            call.stream = torch.cuda.current_stream(device).cuda_stream
+        return call
+
+    def _follow(self, ready: Ready, device: torch.device) -> None:
+        """Orders calls in different streams that share what lasts."""
+        if self.device != "cuda" or not self.spec["stateful"]:
+            return
+        stream = torch.cuda.current_stream(device)
+        before = ready.stream
+        moved = before is not None and before != stream
+        if moved and not torch.cuda.is_current_stream_capturing():
+            stream.wait_stream(before)
+        ready.stream = stream
+
+    def _prepared(self, device: torch.device, weights: list[torch.Tensor]) -> Ready:
+        """Device code for these weights: they are prepared again when one of them changes."""
+        key: Any = (device,)
+        if self.spec["prepares"]:
+            key = (device, *[_identity(weight) for weight in weights])
+        with self.lock:
+            found = self.ready.get(key)
+            if found is not None:
+                self.ready.move_to_end(key)
+                return found
+            if self.device == "cuda" and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(
+                    "failed to prepare the weights of an exported kernel while a CUDA graph is "
+                    "captured: call the module once before the capture"
+                )
+            for old in [key for key, ready in self.ready.items() if ready.expired()]:
+                del self.ready[old]
+            while len(self.ready) >= PREPARED:
+                self.ready.popitem(last=False)
+            made = self._prepare(device, weights)
+            self.ready[key] = made
+            return made
+
+    def _prepare(self, device: torch.device, weights: list[torch.Tensor]) -> Ready:
+        spec = self.spec
+        if self.code is None:
+            self.code = _native.Code(self.files, spec["folder"])
+        images = [self.files.read(path) for path in spec["images"]]
+        plan = self.code.open(images, as_files=self.device == "cpu")
+        lasting = torch.zeros(spec["lasting_bytes"] + ROOM, dtype=torch.uint8, device=device)
+        for table in spec["tables"]:
+            content = torch.frombuffer(bytearray(self.files.read(table["file"])), dtype=torch.uint8)
+            lasting[table["offset"] : table["offset"] + table["bytes"]].copy_(content)
+        if not spec["prepares"]:
+            return Ready(plan, lasting, [])
+        ready = Ready(plan, lasting, [StorageWeakRef(w.untyped_storage()) for w in weights])
+        # What is prepared may hold the addresses of the weights.
+        ready.copies = [self._aligned(weight) for weight in weights]
+        before = [weight.clone() for weight in ready.copies]
+        scratch = torch.empty(spec["library_bytes"] + 2 * ROOM, dtype=torch.uint8, device=device)
+        call = self._call(ready, ([], ready.copies, []), scratch, device)
+        plan.run("prepare", call)
+        for weight, copy in zip(ready.copies, before, strict=True):
+            if not torch.equal(_bytes(weight), _bytes(copy)):
+                weight.copy_(copy)
+                raise RuntimeError(
+                    "failed to prepare the weights of an exported kernel: prepare() changes them "
+                    "in place, which a package cannot do"
+                )
+        self.stats["prepared"] += 1
+        return ready
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _identity(weight: torch.Tensor) -> tuple[int, ...]:
+    """Changes when the weight's memory or content does, as far as torch counts."""
+    version = -1 if weight.is_inference() else weight._version
+    storage = weight.untyped_storage()
+    return (storage._cdata, weight.storage_offset(), weight.data_ptr(), version)

@@ -1,0 +1,319 @@
+"""Modules that replace references: they call the operator where it was judged, else the
+reference."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import _operators, _trees
+from ._launch import misfit, nearer
+from ._native import UnavailableError
+from ._operators import Operator
+from ._package import Files, MismatchError
+
+# Modules that compute the same in training as in evaluation.
+SAME_IN_TRAINING = """
+Linear Bilinear Identity LayerNorm RMSNorm GroupNorm Embedding Flatten Unflatten
+Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+ReLU ReLU6 LeakyReLU PReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softplus Softsign
+Softmax LogSoftmax Hardtanh Hardswish Hardsigmoid
+MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d
+AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d
+AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
+Sequential ModuleList ModuleDict ParameterList ParameterDict
+"""
+
+
+class Task:
+    """A task of a package: its operator, and what decides whether it is called."""
+
+    def __init__(self, files: Files, namespace: str, spec: dict[str, Any], fresh: bool) -> None:
+        self.files = files
+        self.spec = spec
+        self.operator = Operator(files, namespace, spec, fresh)
+        self.unavailable: str | None = None
+        self.devices: frozenset[int] = frozenset()
+        self.checked = False
+        self.reasons: Counter[str] = Counter()
+        self.warned: set[str] = set()
+        _tasks[self.operator.name] = self
+        self.source = files.read(f"{spec['workloads'][0]['folder']}/reference.py").decode()
+
+    def check(self) -> None:
+        """Finds out once whether this machine can run the kernels."""
+        if self.checked:
+            return
+        self.checked = True
+        try:
+            self.unavailable = self._lacks()
+            if self.unavailable is None:
+                for workload in self.operator.workloads:
+                    workload.load()
+        except UnavailableError as error:
+            self.unavailable = str(error)
+
+    def _lacks(self) -> str | None:
+        if self.spec["device"] == "cpu":
+            here, judged = _processor(), self.spec["processor"]
+            if judged and here != judged:
+                return f"the kernels are machine code for {judged}, and this is {here}"
+            return None
+        if not torch.cuda.is_available():
+            return "there is no CUDA device"
+        if torch.version.cuda is None:
+            return "this torch was built without CUDA"
+        wanted = self.spec["arch"].removeprefix("sm_").rstrip("af")
+        fits = set()
+        for index in range(torch.cuda.device_count()):
+            major, minor = torch.cuda.get_device_capability(index)
+            if f"{major}{minor}" == wanted:
+                fits.add(index)
+        self.devices = frozenset(fits)
+        if not fits:
+            name = torch.cuda.get_device_name()
+            return f"the kernels are compiled for {self.spec['arch']}, and this is {name}"
+        return None
+
+    def mismatch(
+        self, module: torch.nn.Module, names: list[str], args: tuple[Any, ...]
+    ) -> tuple[list[torch.Tensor], str | None]:
+        """The tensors for the operator, or why it is not called."""
+        if self.unavailable is not None:
+            return [], self.unavailable
+        if len(names) != len(self.spec["state"]):
+            return [], "the module has another state_dict"
+        if module.training != self.spec["trains"] and not same_in_training(module, self.source):
+            return [], "the module is in another mode (train, eval)"
+        if self.spec["trains"] and any(True for _ in module.buffers()):
+            return [], "buffers change in training"
+        if torch.is_autocast_enabled(self.spec["device"]):
+            return [], "autocast"
+        inputs: list[torch.Tensor] = []
+        why: str | None = "structure"
+        for workload in self.operator.workloads:
+            inputs = []
+            trees = workload.spec["trees"]
+            if _trees.match(list(args), _as_list(trees[0]), _as_list(trees[1]), inputs):
+                this = workload.misfit(inputs)
+                if this is None:
+                    why = None
+                    break
+                why = nearer(why, this)
+        if why is not None:
+            return [], f"{why} of the inputs"
+        weights = []
+        for position in self.spec["weights"]:
+            weight: Any = module
+            for part in names[position].split("."):
+                weight = getattr(weight, part)
+            why = misfit(weight, self.spec["state"][position])
+            if why is not None:
+                return [], f"{why} of the weights"
+            weights.append(weight)
+        tensors = [*inputs, *weights]
+        first = tensors[0].device
+        if first.type != self.spec["device"]:
+            return [], f"device {first.type}"
+        for tensor in tensors:
+            if tensor.device != first:
+                return [], "tensors on several devices"
+        if self.spec["device"] == "cuda" and first.index not in self.devices:
+            return [], f"the kernels are compiled for {self.spec['arch']}"
+        return tensors, None
+
+    def result(self, tensors: list[torch.Tensor], recompute: bool) -> Any:
+        """Calls the operator."""
+        made = self.operator.call(*tensors, recompute)
+        workload, _ = self.operator.find(tensors[: self.operator.inputs])
+        if made is None:
+            made = ()
+        rest = [made] if isinstance(made, torch.Tensor) else list(made)
+        results = []
+        for form in workload.spec["results"]:
+            if "slot" in form["home"]:
+                results.append(rest.pop(0))
+                continue
+            given = tensors[form["home"]["input"]]
+            offset = given.storage_offset() + form["offset"] // given.element_size()
+            results.append(given.as_strided(form["shape"], form["strides"], offset))
+        return _trees.build(workload.spec["tree"], results)
+
+
+def _as_list(tree: dict[str, Any]) -> dict[str, Any]:
+    ((_, body),) = tree.items()
+    return {"list": body}
+
+
+def same_in_training(module: torch.nn.Module, source: str) -> bool:
+    """Whether ``train()`` and ``eval()`` make no difference, as far as can be seen."""
+    if "training" in source or "dropout" in source.lower() or "batch_norm" in source:
+        return False
+    names = SAME_IN_TRAINING.split()
+    kinds = [type(child) for child in module.modules() if child is not module]
+    return all(kind.__name__ in names and kind.__module__.startswith("torch.nn.") for kind in kinds)
+
+
+_tasks: dict[str, Task] = {}
+
+
+@torch.compiler.assume_constant_result
+def _note(name: str, why: str) -> bool:
+    """Counts a fallback, and says it once. Under ``torch.compile`` it is counted when traced."""
+    task = _tasks[name]
+    task.reasons[why] += 1
+    if why not in task.warned:
+        task.warned.add(why)
+        warnings.warn(
+            f"{task.operator.name} falls back to the reference: {why}", RuntimeWarning, stacklevel=4
+        )
+    return True
+
+
+def _positional(
+    names: list[str], args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], bool]:
+    """The arguments in order, and whether all are."""
+    for name in names[len(args) :]:
+        if name in named:
+            args = (*args, named.pop(name))
+    return args, not named
+
+
+class Package:
+    """The tasks of a package."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        namespace = files.spec["namespace"]
+        fresh = _operators.claim(files, namespace)
+        self.tasks = {
+            spec["name"]: Task(files, namespace, spec, fresh) for spec in files.spec["tasks"]
+        }
+        self.modules: dict[str, type[torch.nn.Module]] = {}
+
+    def stats(self) -> dict[str, Any]:
+        """Which paths were taken, by task: calls of ``kernel``, and of ``fallback`` with
+        ``reasons``; sets of weights that were ``prepared``; tensors that were copied to be
+        ``aligned``."""
+        found = {}
+        for name, task in self.tasks.items():
+            total: Counter[str] = Counter()
+            for workload in task.operator.workloads:
+                total.update(workload.stats)
+            found[name] = {
+                "kernel": total["kernel"],
+                "fallback": task.reasons.total(),
+                "reasons": dict(task.reasons),
+                "prepared": total["prepared"],
+                "aligned": total["aligned"],
+            }
+        return found
+
+    def invalidate(self) -> None:
+        """Prepares all weights again at the next call. Changes through ``.data`` are not seen
+        otherwise."""
+        for task in self.tasks.values():
+            for workload in task.operator.workloads:
+                with workload.lock:
+                    workload.ready.clear()
+
+    def module(self, name: str) -> type[torch.nn.Module]:
+        """The class that replaces the reference of a task."""
+        task = self.tasks[name]
+        reference = self.files.reference(f"{task.spec['workloads'][0]['folder']}/reference.py")
+        made = _module(task, reference)
+        self.modules[name] = made
+        return made
+
+    def layers(self) -> Any:
+        """Layers for ``kernels.kernelize``."""
+        from . import layers
+
+        layers.fill(self)
+        return layers
+
+
+_opened: dict[str, Package] = {}
+
+
+def open_package(files: Files) -> Package:
+    """The package of these files."""
+    return Package(files)
+
+
+def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
+    model = reference.Model
+    parameters = list(inspect.signature(model.forward).parameters)[1:]
+    judged = _operators.initial(reference)
+
+    class Module(model):  # type: ignore[misc, valid-type]
+        """The reference's module, whose ``forward`` is the judged kernel where it was judged.
+
+        ``recompute``: gradients by autograd through the reference; without it they are an error.
+        ``on_mismatch``: outside of what was judged, ``"fallback"`` calls the reference, and
+        ``"raise"`` raises ``MismatchError``.
+        """
+
+        def __init__(
+            self, *args: Any, recompute: bool = False, on_mismatch: str = "fallback", **named: Any
+        ) -> None:
+            if on_mismatch not in ("fallback", "raise"):
+                raise ValueError(f'on_mismatch is "fallback" or "raise", not {on_mismatch!r}')
+            if not args and not named:
+                args = tuple(_operators.initial(reference))
+            super().__init__(*args, **named)
+            self.train(task.spec["trains"])
+            self.warpwright_recompute = recompute
+            self.warpwright_raises = on_mismatch == "raise"
+            self.warpwright_names = list(self.state_dict())
+            self.warpwright_as_judged = not named and _same(list(args), judged)
+            task.check()
+
+        def forward(self, *args: Any, **named: Any) -> Any:
+            all_named = dict(named)
+            ordered, complete = _positional(parameters, args, all_named)
+            tensors: list[torch.Tensor] = []
+            if not complete:
+                why: str | None = "named arguments"
+            elif not self.warpwright_as_judged:
+                why = "arguments of the constructor"
+            else:
+                tensors, why = task.mismatch(self, self.warpwright_names, ordered)
+            if why is None:
+                return task.result(tensors, self.warpwright_recompute)
+            if self.warpwright_raises:
+                raise MismatchError(f"{task.operator.name} was not judged for this call: {why}")
+            _note(task.operator.name, why)
+            return super().forward(*args, **named)
+
+    Module.__name__ = Module.__qualname__ = task.spec["class"]
+    Module.__module__ = __name__.rpartition(".")[0] or __name__
+    return Module
+
+
+def _same(given: list[Any], judged: list[Any]) -> bool:
+    """Whether arguments of the constructor are the judged ones; tensors are not compared."""
+    if len(given) != len(judged):
+        return False
+    for one, other in zip(given, judged, strict=True):
+        if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            return False
+        if type(one) is not type(other) or repr(one) != repr(other):
+            return False
+    return True
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return os.uname().machine
+    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if "model name" in line]
+    return names[0] if names else os.uname().machine

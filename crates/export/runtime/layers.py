@@ -1,0 +1,44 @@
+"""Layers for ``kernels.kernelize``: they have no state, and take weights from the module that they
+replace."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+
+def fill(package: Any) -> None:
+    """Makes a layer per task, named as its module."""
+    for task in package.tasks.values():
+        globals()[task.spec["class"]] = _layer(package, task)
+
+
+def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
+    from . import _modules
+
+    folder = task.spec["workloads"][0]["folder"]
+    model = package.files.reference(f"{folder}/reference.py").Model
+    parameters = list(inspect.signature(model.forward).parameters)[1:]
+    names: list[str] = []
+
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        if not names:
+            names.extend(task.operator.template().state_dict())
+        task.check()
+        ordered, complete = _modules._positional(parameters, args, dict(named))
+        tensors: list[torch.Tensor] = []
+        why: str | None = "named arguments"
+        if complete:
+            tensors, why = task.mismatch(self, names, ordered)
+        if why is None:
+            return task.result(tensors, True)
+        _modules._note(task.operator.name, why)
+        return model.forward(self, *args, **named)
+
+    forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
+    body = {"forward": forward, "can_torch_compile": True, "has_backward": not task.spec["changed"]}
+    made = type(task.spec["class"], (torch.nn.Module,), body)
+    made.__module__ = __name__
+    return made
