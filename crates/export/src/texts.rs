@@ -66,8 +66,9 @@ pub(crate) fn pyproject(about: &About<'_>) -> String {
     )
 }
 
+/// Folder of the build that `kernels` loads. Kernels of the cpu device also run where torch knows a GPU.
 pub(crate) fn variant(about: &About<'_>) -> &'static str {
-    if about.on_gpu { "torch-cuda" } else { "torch-cpu" }
+    if about.on_gpu { "torch-cuda" } else { "torch-universal" }
 }
 
 pub(crate) fn build(about: &About<'_>) -> String {

@@ -122,6 +122,8 @@ int cublasSgemv_v2(void*, int t, int m, int n, const void*, const void* a, int l
 #else
 #include <dlfcn.h>
 
+#include <initializer_list>
+
 #include "launch_common.h"
 
 int main(int, char** argv) {
