@@ -38,6 +38,7 @@ pages! {
     get_started: "get-started.md",
     connect_a_trainer: "guides/connect-a-trainer.md",
     divide_a_model: "guides/divide-a-model.md",
+    deploy_a_kernel: "guides/deploy-a-kernel.md",
     evaluate_a_model: "guides/evaluate-a-model.md",
     make_tasks: "guides/make-tasks.md",
     optimise_a_module: "guides/optimise-a-module.md",
