@@ -95,7 +95,7 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 when the candidate is verified and with 3 when it is not.
     Replay(replay::ReplayArgs),
-    /// Write a Python package of verified kernels: torch operators that launch the judged plans.
+    /// Write verified kernels as a Python package of torch operators.
     ///
     /// RUN is a run folder, or the JSON of `judge --json`. The package has modules that replace the references: they
     /// launch the plan that was judged on the shapes that were judged, and call the reference otherwise. Its host code

@@ -24,6 +24,8 @@ PREPARED = 16
 
 def misfit(tensor: torch.Tensor, form: dict[str, Any]) -> str | None:
     """What of a tensor is not as judged."""
+    if tensor.layout != torch.strided:
+        return "layout"
     if str(tensor.dtype) != f"torch.{form['dtype']}":
         return "dtype"
     shape = form["shape"]
@@ -39,7 +41,7 @@ def misfit(tensor: torch.Tensor, form: dict[str, Any]) -> str | None:
     return None
 
 
-REASONS = ("structure", "dtype", "shape", "strides")
+REASONS = ("structure", "layout", "dtype", "shape", "strides")
 
 
 def nearer(one: str, other: str) -> str:
@@ -85,9 +87,9 @@ class Workload:
             if self.code is None:
                 self.code = _native.Code(self.files, self.spec["folder"])
 
-    def misfit(self, inputs: list[torch.Tensor]) -> str | None:
-        """What of the inputs is not as judged."""
-        for index in range(len(inputs)):
+    def misfit(self, inputs: list[torch.Tensor], count: int) -> str | None:
+        """What of the first inputs is not as judged."""
+        for index in range(count):
             why = misfit(inputs[index], self.spec["inputs"][index])
             if why is not None:
                 return why

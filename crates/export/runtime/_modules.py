@@ -17,6 +17,7 @@ from ._launch import misfit, nearer
 from ._native import UnavailableError
 from ._operators import Operator
 from ._package import Files, MismatchError
+from ._steps import Step
 
 # Modules that compute the same in training as in evaluation.
 SAME_IN_TRAINING = """
@@ -38,6 +39,7 @@ class Task:
         self.files = files
         self.spec = spec
         self.operator = Operator(files, namespace, spec, fresh)
+        self.step = Step(self.operator, fresh) if spec["steps"] else None
         self.unavailable: str | None = None
         self.devices: frozenset[int] = frozenset()
         self.checked = False
@@ -99,9 +101,11 @@ class Task:
         why: str | None = "structure"
         for workload in self.operator.workloads:
             inputs = []
-            trees = workload.spec["trees"]
-            if _trees.match(list(args), _as_list(trees[0]), _as_list(trees[1]), inputs):
-                this = workload.misfit(inputs)
+            trees = [_as_list(tree) for tree in workload.spec["trees"]]
+            if self.step is not None:
+                trees = [_as_list(tree["list"][0]) for tree in trees]
+            if _trees.match(list(args), trees[0], trees[1], inputs):
+                this = workload.misfit(inputs, len(inputs))
                 if this is None:
                     why = None
                     break
@@ -130,8 +134,10 @@ class Task:
 
     def result(self, tensors: list[torch.Tensor], recompute: bool) -> Any:
         """Calls the operator."""
+        if self.step is not None:
+            return self.step.result(tensors)
         made = self.operator.call(*tensors, recompute)
-        workload, _ = self.operator.find(tensors[: self.operator.inputs])
+        workload, _ = self.operator.find(tensors, self.operator.inputs)
         if made is None:
             made = ()
         rest = [made] if isinstance(made, torch.Tensor) else list(made)
@@ -250,7 +256,8 @@ def open_package(files: Files) -> Package:
 
 def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
     model = reference.Model
-    parameters = list(inspect.signature(model.forward).parameters)[1:]
+    called = model.warpwright_forward if task.step is not None else model.forward
+    parameters = list(inspect.signature(called).parameters)[1:]
     judged = _operators.initial(reference)
 
     class Module(model):  # type: ignore[misc, valid-type]
@@ -267,13 +274,14 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
             if on_mismatch not in ("fallback", "raise"):
                 raise ValueError(f'on_mismatch is "fallback" or "raise", not {on_mismatch!r}')
             if not args and not named:
-                args = tuple(_operators.initial(reference))
+                args, named = judged
             super().__init__(*args, **named)
             self.train(task.spec["trains"])
             self.warpwright_recompute = recompute
             self.warpwright_raises = on_mismatch == "raise"
             self.warpwright_names = list(self.state_dict())
-            self.warpwright_as_judged = not named and _same(list(args), judged)
+            same = _same(list(args), judged[0]) and list(named) == list(judged[1])
+            self.warpwright_as_judged = same and _same([*named.values()], [*judged[1].values()])
             task.check()
 
         def forward(self, *args: Any, **named: Any) -> Any:
@@ -291,7 +299,7 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
             if self.warpwright_raises:
                 raise MismatchError(f"{task.operator.name} was not judged for this call: {why}")
             _note(task.operator.name, why)
-            return super().forward(*args, **named)
+            return called(self, *args, **named)
 
     Module.__name__ = Module.__qualname__ = task.spec["class"]
     Module.__module__ = __name__.rpartition(".")[0] or __name__

@@ -80,18 +80,18 @@ class Operator:
             self._register_backward()
             operator.register_autograd(self._backward, setup_context=self._save)
 
-    def find(self, inputs: list[torch.Tensor]) -> tuple[Workload | None, str | None]:
-        """The judged workload of these inputs, else what does not fit."""
+    def find(self, inputs: list[torch.Tensor], count: int) -> tuple[Workload | None, str | None]:
+        """The judged workload of these inputs, by the first of them, else what does not fit."""
         why = None
         for workload in self.workloads:
-            this = workload.misfit(inputs)
+            this = workload.misfit(inputs, count)
             if this is None:
                 return workload, None
             why = this if why is None else nearer(why, this)
         return None, why
 
     def _found(self, tensors: tuple[Any, ...]) -> Workload:
-        workload, why = self.find(list(tensors[: self.inputs]))
+        workload, why = self.find(list(tensors[: self.inputs]), self.inputs)
         if workload is None:
             raise RuntimeError(
                 f"failed to call {self.name}: the {why} of an input is not what was judged; call "
@@ -100,10 +100,13 @@ class Operator:
         return workload
 
     def _run(self, *tensors: Any) -> Any:
+        return _packed(self.run(*tensors))
+
+    def run(self, *tensors: Any) -> list[torch.Tensor]:
+        """Launches the judged plan, below autograd."""
         given = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
         workload = self._found(tensors)
-        made = workload.run(given[: self.inputs], given[self.inputs :])
-        return _packed(made)
+        return workload.run(given[: self.inputs], given[self.inputs :])
 
     def _fake(self, *tensors: Any) -> Any:
         return _packed(self._found(tensors).results(tensors[0]))
@@ -204,13 +207,21 @@ class Operator:
     def template(self) -> torch.nn.Module:
         """The reference with the judged arguments of its constructor."""
         module = self.files.reference(f"{self.workloads[0].spec['folder']}/reference.py")
-        model = module.Model(*initial(module))
-        return model.train(self.task["trains"])
+        args, named = initial(module)
+        return module.Model(*args, **named).train(self.task["trains"])
 
 
-def initial(module: types.ModuleType) -> list[Any]:
+def initial(module: types.ModuleType) -> tuple[list[Any], dict[str, Any]]:
     """The judged arguments of the reference's constructor."""
-    return list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
+    given = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+    given = list(given) if hasattr(given, "__next__") else given
+    if isinstance(given, dict):
+        return [], given
+    if not isinstance(given, (list, tuple)):
+        return ([] if given is None else [given]), {}
+    if len(given) == 2 and isinstance(given[0], (list, tuple)) and isinstance(given[1], dict):
+        return list(given[0]), given[1]
+    return list(given), {}
 
 
 def _packed(made: list[torch.Tensor]) -> Any:

@@ -38,7 +38,7 @@ def match(value: Any, tree: Any, other: Any, tensors: list[torch.Tensor]) -> boo
     if kind == "value":
         if type(value) is not type(body):
             return False
-        return value == body or body != other[kind]
+        return value == body or body != other.get(kind)
     if kind == "float":
         return type(value) is float and (repr(value) == body or tree != other)
     if kind in ("dtype", "device"):

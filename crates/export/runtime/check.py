@@ -10,11 +10,12 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from . import _operators, _trees
+from . import _trees
 
 SETS = 3
 """Fresh inputs per workload."""
@@ -58,6 +59,11 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
+def _call(task: Any, model: torch.nn.Module, inputs: list[Any]) -> Any:
+    """The results of a call; of a step also the gradients, by autograd through the module."""
+    return model(*inputs) if task.step is None else model.warpwright_step(model, *inputs)
+
+
 def _check(
     package: Any, named_task: tuple[str, Any], numbered: tuple[int, Any], seed: int
 ) -> dict[str, Any]:
@@ -69,7 +75,7 @@ def _check(
     model = package.modules[name]()
     if task.unavailable is not None:
         return {**row, "result": "fallback", "why": task.unavailable}
-    reference = module.Model(*_operators.initial(module)).train(task.spec["trains"])
+    reference = task.operator.template()
     reference.load_state_dict(model.state_dict(), strict=True)
     model, reference = model.to(device), reference.to(device)
     model.warpwright_raises = True
@@ -78,15 +84,21 @@ def _check(
     with torch.no_grad():
         for number in range(SETS):
             torch.manual_seed(seed + number)
-            inputs = _moved(list(module.get_inputs()), device)
-            made, expected = model(*_moved(inputs, device)), reference(*_moved(inputs, device))
+            inputs = _moved(_inputs(module), device)
+            made = _call(task, model, _moved(inputs, device))
+            expected = reference(*_moved(inputs, device))
             worst, allowed = _compare(made, expected, _truth(reference, inputs))
             if worst - allowed > error - most or number == 0:
                 error, most = worst, allowed
         row |= {"error": error, "most": most, "result": "right" if error <= most else "wrong"}
-        row["package_ms"] = _time(model, inputs, device)
-        row["reference_ms"] = _time(reference, inputs, device)
+        row["package_ms"] = _time(lambda: _call(task, model, inputs), device)
+        row["reference_ms"] = _time(lambda: reference(*inputs), device)
     return row
+
+
+def _inputs(module: Any) -> list[Any]:
+    made = module.get_inputs()
+    return [made] if isinstance(made, torch.Tensor) else list(made)
 
 
 def _moved(value: Any, device: str) -> Any:
@@ -147,15 +159,15 @@ def _compare(made: Any, expected: Any, truth: Any) -> tuple[float, float]:
     return worst, allowed
 
 
-def _time(model: torch.nn.Module, inputs: list[Any], device: str) -> float:
+def _time(call: Callable[[], Any], device: str) -> float:
     """Median milliseconds of a call."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    model(*inputs)
+    call()
     times, begun = [], time.perf_counter()
     while len(times) < 5 or (time.perf_counter() - begun < 0.3 and len(times) < 200):
         wait()
         start = time.perf_counter()
-        model(*inputs)
+        call()
         wait()
         times.append(time.perf_counter() - start)
     return statistics.median(times) * 1e3

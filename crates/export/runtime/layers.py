@@ -20,7 +20,8 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
 
     folder = task.spec["workloads"][0]["folder"]
     model = package.files.reference(f"{folder}/reference.py").Model
-    parameters = list(inspect.signature(model.forward).parameters)[1:]
+    called = model.warpwright_forward if task.step is not None else model.forward
+    parameters = list(inspect.signature(called).parameters)[1:]
     names: list[str] = []
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
@@ -35,9 +36,9 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
         if why is None:
             return task.result(tensors, True)
         _modules._note(task.operator.name, why)
-        return model.forward(self, *args, **named)
+        return called(self, *args, **named)
 
-    forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
+    forward.__signature__ = inspect.signature(called)  # type: ignore[attr-defined]
     body = {"forward": forward, "can_torch_compile": True, "has_backward": not task.spec["changed"]}
     made = type(task.spec["class"], (torch.nn.Module,), body)
     made.__module__ = __name__

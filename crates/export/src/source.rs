@@ -26,6 +26,8 @@ pub struct TaskSource<'a> {
     pub target: &'a str,
     /// Whether the module was judged in training mode.
     pub trains: bool,
+    /// Whether a call is a step: outputs, and then gradients.
+    pub steps: bool,
     /// Whether full float32 was set for products and convolutions.
     pub strict: bool,
     /// Name of the processor, of the cpu device.

@@ -73,6 +73,7 @@ pub(crate) fn task(source: &TaskSource<'_>, name: String) -> Result<Task, Export
         "arch": source.target.strip_prefix("cuda-"),
         "processor": source.processor,
         "trains": source.trains,
+        "steps": source.steps,
         "strict": source.strict,
         "verdict": format!("verdicts/{name}.json"),
         "changed": first.changed,

@@ -10,6 +10,7 @@ pub(crate) const RUNTIME: &[(&str, &str)] = &[
     ("_native.py", include_str!("../runtime/_native.py")),
     ("_trees.py", include_str!("../runtime/_trees.py")),
     ("_launch.py", include_str!("../runtime/_launch.py")),
+    ("_steps.py", include_str!("../runtime/_steps.py")),
     ("_operators.py", include_str!("../runtime/_operators.py")),
     ("_modules.py", include_str!("../runtime/_modules.py")),
     ("check.py", include_str!("../runtime/check.py")),

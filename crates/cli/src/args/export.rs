@@ -32,11 +32,6 @@ pub(crate) struct ExportArgs {
     /// Tools that the folder is for.
     #[arg(long, value_enum, default_value_t = LayoutArg::Both)]
     pub(crate) layout: LayoutArg,
-    /// Also export verdicts of the host tier, with the candidate's own host code.
-    ///
-    /// That code was never judged apart from its results, and runs in your process.
-    #[arg(long)]
-    pub(crate) trust_host_code: bool,
     /// Cache folder that has the launch plans of RUN, if RUN has not; by default `~/.cache/warpwright`.
     #[arg(long, value_name = "DIR", env = environment::CACHE)]
     pub(crate) cache: Option<PathBuf>,

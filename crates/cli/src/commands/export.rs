@@ -179,13 +179,9 @@ fn choose(args: &ExportArgs, verdict: Verdict, cache: &Path) -> Result<Chosen, F
         return refuse(why, JUDGE_FOR_IT);
     }
     if verdict.tier == Tier::Host {
-        return if args.trust_host_code {
-            refuse("packages with the candidate's own host code are not written yet", JUDGE_FOR_IT)
-        } else {
-            let why = "it was judged in the host tier, so its host code was never judged by itself, and a package \
-                       holds none without `--trust-host-code`";
-            refuse(why, JUDGE_FOR_IT)
-        };
+        let why = "it was judged in the host tier, so its host code was never judged by itself, and packages hold \
+                   none of it";
+        return refuse(why, JUDGE_FOR_IT);
     }
     let mut plans = Vec::new();
     if let Some(plan) = verdict.plan {
@@ -249,6 +245,7 @@ fn source(chosen: &Chosen) -> Result<TaskSource<'_>, ExportError> {
         candidate: &verdict.candidate,
         target: first.target(),
         trains: first.mode() == Mode::Train,
+        steps: verdict.backward,
         strict: first.profile() == Profile::Strict,
         processor: first.is_host_code().then_some(verdict.fingerprint.hardware.as_str()),
         workloads: workloads.collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-"""Tests of installed packages; `exporting.rs` exports and installs them. Arguments: their sources."""
+"""Tests of installed packages; `exporting.rs` exports and installs them."""
 
 import copy
 import hashlib
@@ -16,10 +16,10 @@ from typing import Any
 import add_relu
 import linear
 import rms_norm
+import scale
 import torch
 
 warnings.simplefilter("ignore")
-SOURCES = Path(sys.argv.pop(1))
 
 
 def inputs(package: Any, workload: int = 0) -> list[torch.Tensor]:
@@ -113,6 +113,26 @@ class Installed(unittest.TestCase):
                 found.append(torch.autograd.grad(loss, wanted))
             torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)
 
+    def test_a_judged_step_is_the_backward_pass(self) -> None:
+        model, x = scale.Scale(on_mismatch="raise"), torch.randn(24, 64, requires_grad=True)
+        wanted = [x, model.weight]
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        before = counted(scale)["kernel"]
+        for forward in (model, compiled):
+            y = forward(x)
+            close(y, x * x * model.weight)
+            made = torch.autograd.grad((y * y).sum(), wanted)
+            y = x * x * model.weight
+            close(made, torch.autograd.grad((y * y).sum(), wanted))
+        self.assertEqual(counted(scale)["kernel"], before + 4)
+        (task,) = scale.package.tasks.values()
+        given = (torch.randn(24, 64, requires_grad=True), model.weight)
+        torch.library.opcheck(task.step.call.default, given)
+        fallback = scale.Scale()
+        loss = fallback(torch.randn(5, 64)).sum()
+        loss.backward()
+        self.assertIsNotNone(fallback.weight.grad)
+
     def test_what_was_not_judged_falls_back_and_is_counted(self) -> None:
         model, (x,) = rms_norm.RmsNorm(), inputs(rms_norm)
         calls = {
@@ -192,13 +212,14 @@ class Installed(unittest.TestCase):
         self.assertEqual(counted(rms_norm)["kernel"], before + 1)
 
     def test_package_checks_itself(self) -> None:
-        command = [sys.executable, "-m", "rms_norm.check", "--json", "--seed", "3"]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        checks = json.loads(ran.stdout)["checks"]
-        self.assertEqual([row["result"] for row in checks], ["right", "right"])
+        for name, workloads in (("rms_norm", 2), ("scale", 1)):
+            command = [sys.executable, "-m", f"{name}.check", "--json", "--seed", "3"]
+            ran = subprocess.run(command, capture_output=True, text=True, check=True)
+            checks = json.loads(ran.stdout)["checks"]
+            self.assertEqual([row["result"] for row in checks], ["right"] * workloads)
 
     def test_launch_code_was_built_with_the_wheel(self) -> None:
-        for package in (add_relu, linear, rms_norm):
+        for package in (add_relu, linear, rms_norm, scale):
             built = list((Path(package.__file__).parent / "_built").glob("*.so"))
             (task,) = package.package.tasks.values()
             self.assertEqual(len(built), len(task.spec["workloads"]))

@@ -17,6 +17,7 @@ fn help_names_the_commands_and_the_exit_codes() {
       eval         Evaluate policies on a suite of tasks: pass rates and speed-ups
       judge        Verify one candidate against its task, and time it
       replay       Verify and time again what a verdict of the device tier was given on: its launch plan
+      export       Write verified kernels as a Python package of torch operators
       rejudge      Judge the final candidates of earlier runs again, by today's rules
       report       Print the results of runs as a table and write them as an HTML page
       compare      Compare two runs of `eval`, task by task
