@@ -223,6 +223,7 @@ Examples:
   warpwright optimize model.py --backward
   warpwright optimize model.py --attempts 4 --jobs 4 --device cuda:0
   warpwright optimize examples/workloads/rms_norm.py --held-out-shapes 1
+  warpwright optimize --model model.py:build --inputs inputs.py --separate
   warpwright optimize --resume runs/examples")]
 pub(crate) struct Optimize {
     /// Precision and comparison rules.
@@ -248,6 +249,9 @@ pub(crate) struct Optimize {
     /// whose source sets `backward = True` needs no option. Figures with and without it are never combined.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) backward: bool,
+    /// A whole model instead of tasks.
+    #[command(flatten)]
+    pub(crate) whole: extract::ModelArgs,
     /// Policies, attempts and limits of episodes.
     #[command(flatten)]
     pub(crate) episodes: Episodes,

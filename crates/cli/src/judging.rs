@@ -1,8 +1,10 @@
 //! Opens the judges that the options of a command select.
 
+use warpwright_jail::{Jail, Requirement};
 use warpwright_judge::Degenerate;
 use warpwright_record::verdict::Profile;
 use warpwright_rollout::device_choice::DeviceChoice;
+use warpwright_rollout::error::RolloutError;
 use warpwright_rollout::folders;
 use warpwright_rollout::judge_host::{HostFiles, JudgeHost, JudgeOptions, RequiredTier};
 
@@ -40,6 +42,18 @@ pub(crate) fn training_options(common: &Common, profile: Profile) -> JudgeOption
 pub(crate) fn files(host: &HostArgs) -> HostFiles {
     let cache = folders::cache(host.cache.as_deref());
     HostFiles { python: host.python.clone(), cache }
+}
+
+/// The jail of commands that open no judge.
+pub(crate) fn jail(host: &HostArgs) -> Result<Jail, Failure> {
+    jail_of(host.require_isolation)
+}
+
+/// The same, by the required isolation alone.
+pub(crate) fn jail_of(isolation: IsolationArg) -> Result<Jail, Failure> {
+    let full = isolation == IsolationArg::Full;
+    let requirement = if full { Requirement::Full } else { Requirement::Any };
+    Ok(Jail::detect(requirement).map_err(RolloutError::from)?)
 }
 
 /// Opens one device.

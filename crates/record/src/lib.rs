@@ -69,4 +69,5 @@ pub mod schema;
 pub mod tokens;
 pub mod verdict;
 pub mod void;
+pub mod whole_model;
 pub mod writer;

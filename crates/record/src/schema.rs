@@ -8,6 +8,7 @@ use crate::findings::Findings;
 use crate::regions::ModelRegions;
 use crate::run::RunHeader;
 use crate::verdict::Verdict;
+use crate::whole_model::WholeModel;
 
 /// The schemas by name. `schemas/<name>.schema.json` in the repository is each one's copy, kept
 /// true by a test; `UPDATE_SCHEMAS=1` rewrites it.
@@ -21,6 +22,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
         ("findings", root(SchemaGenerator::into_root_schema_for::<Findings>)),
         ("event", root(SchemaGenerator::into_root_schema_for::<EventLine>)),
         ("run", root(SchemaGenerator::into_root_schema_for::<RunHeader>)),
+        ("whole-model", root(SchemaGenerator::into_root_schema_for::<WholeModel>)),
         ("regions", root(SchemaGenerator::into_root_schema_for::<ModelRegions>)),
     ]
 }

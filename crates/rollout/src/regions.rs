@@ -6,15 +6,18 @@
 //!
 //! The model's code runs in the jail only, without network. Its answer is hostile data: [`answer`] checks names,
 //! sizes and figures, and reads each task as the judge would. [`folder`] writes the tasks and `regions.json`.
+//! [`mod@measure`] measures the model with kernels in place of its modules.
 
 mod answer;
 mod folder;
+mod measure;
 mod process;
 
 use std::path::{Path, PathBuf};
 
 pub use answer::Extracted;
 pub use folder::{check, write};
+pub use measure::{RegionKernels, final_kernels, measure};
 use warpwright_jail::Jail;
 use warpwright_task::Dtype;
 
@@ -113,7 +116,7 @@ pub struct RegionRequest {
 
 /// Runs the model and divides it. Takes seconds to minutes.
 pub fn extract(jail: &Jail, request: &RegionRequest) -> Result<Extracted, RolloutError> {
-    let bytes = process::run(jail, request)?;
+    let bytes = process::run(jail, request, process::Work::extract())?;
     answer::read(&bytes, request)
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod export;
 pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod optimize;
+mod optimize_model;
 pub(crate) mod rejudge;
 pub(crate) mod replay;
 pub(crate) mod report;

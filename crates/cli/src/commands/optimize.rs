@@ -8,6 +8,7 @@ use warpwright_rollout::settings::{Purpose, Settings};
 use warpwright_rollout::{policies, tasks};
 use warpwright_task::Task;
 
+use super::optimize_model;
 use crate::args::Optimize;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -18,6 +19,9 @@ pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
         let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
         episodes::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
         return results::present(dir, &settings, printer);
+    }
+    if args.whole.is_named() {
+        return optimize_model::run(args, printer);
     }
     if args.episodes.tasks.is_empty() {
         let hint =

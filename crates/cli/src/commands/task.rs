@@ -2,7 +2,7 @@
 
 mod compose;
 mod drop;
-mod extract;
+pub(super) mod extract;
 mod lint;
 mod show;
 mod stats;

@@ -29,6 +29,23 @@ fn region<'a>(found: &'a Json, task: &str) -> &'a Json {
     region.unwrap()
 }
 
+/// The number of regions that a process of its own put into a model and removed.
+fn patched(program: &Program, file: &str, packages: &[&Path]) -> u64 {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let own = here.join("../../python");
+    let search: Vec<String> = [&[own.as_path()], packages]
+        .concat()
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let mut command = program.other(&program.python().display().to_string());
+    command.env("PYTHONPATH", search.join(":")).env("OMP_WAIT_POLICY", "PASSIVE");
+    command.arg("-B").arg(here.join("tests/models/patching.py")).arg(file);
+    let ran = program.ran(command);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    ran.stdout.trim().parse().unwrap()
+}
+
 /// The comparisons of modules with their tasks that a process of its own makes.
 fn compared(program: &Program) -> u64 {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/compare.py");
@@ -150,6 +167,37 @@ fn models_and_inputs_that_fail_are_usage_errors() {
     }
 }
 
+#[test]
+fn patched_and_unpatched_models_agree() {
+    for (model, regions) in [("decoder.py", 4), ("images.py", 4)] {
+        assert_eq!(patched(&scene(model), "model.py", &[]), regions, "{model}");
+    }
+}
+
+#[test]
+fn whole_model_is_optimised_and_measured() {
+    let program = scene("odd.py");
+    let model = ["optimize", "--model", "model.py:breaks", "--inputs", "model.py", "--cover", "1"];
+    let more = ["--device", "cpu", "--max-turns", "3", "--out", "whole", "--json"];
+    let ran = program.run(&[&model[..], &more[..]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let found = ran.object();
+    assert_eq!((&found["tasks"], &found["verified"]), (&2.into(), &2.into()), "{found:#}");
+    let set = &found["whole_model"]["input_sets"][0];
+    for name in ["eager", "compile", "patched"] {
+        assert!(set["milliseconds"][name]["value"].as_f64().unwrap() > 0.0, "{found:#}");
+        assert!(set["error"][name].as_f64().unwrap() < 1e-4, "{found:#}");
+    }
+    for region in found["whole_model"]["regions"].as_array().unwrap() {
+        // Whether the model gains is for the machine to say.
+        assert!(region["gain"]["value"].as_f64().is_some(), "{found:#}");
+        assert_eq!(region["fallback_calls"], 0);
+    }
+    for file in ["regions.json", "whole-model.json", "run/report.html"] {
+        assert!(program.path("whole").join(file).is_file(), "{file}");
+    }
+}
+
 /// A configuration of a small Llama.
 const CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
 "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -182,4 +230,5 @@ fn layers_of_transformers_become_one_task() {
     let ran = program.run(&[&named[..], &more[..], &[&packages.display().to_string()]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.show());
     assert_eq!(region(&ran.object(), "llama_decoder_layer")["modules"], 2);
+    assert!(patched(&program, "config.json", &[&packages]) >= 4);
 }

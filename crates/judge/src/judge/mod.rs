@@ -9,10 +9,11 @@ pub(crate) mod voids;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use warpwright_build::{BuildError, Toolchain};
+use warpwright_build::{BuildError, Instrument, Outcome, Toolchain};
 use warpwright_jail::{Jail, JailError, Level, Requirement};
 use warpwright_plan::Code;
 use warpwright_record::blob::BlobHash;
+use warpwright_record::candidate::Candidate;
 use warpwright_record::libraries::LibrarySet;
 use warpwright_record::verdict::{Isolation, Tier, Verdict};
 use warpwright_record::void::VoidTurns;
@@ -179,6 +180,19 @@ impl LocalJudge {
     pub fn graph(&self, task: &Task) -> Result<Option<OpGraph>, JudgeError> {
         let Self { machine, processes } = self;
         LoadedOracle::load(&processes.host, task, machine.settings(), &machine.arbiter)?.graph()
+    }
+
+    /// Builds a candidate without judging it, or finds the build in the cache.
+    ///
+    /// # Errors
+    /// [`JudgeError::Infrastructure`] if the builder fails. A candidate that does not build is a value.
+    pub fn build(&self, task: &Task, candidate: &Candidate) -> Result<Outcome, JudgeError> {
+        self.processes.build_at_once(&self.machine, task, candidate, Instrument::None)
+    }
+
+    /// The folder with the package `warpwright_oracle`, which loads builds.
+    pub fn python_folder(&self) -> &Path {
+        &self.processes.host.package
     }
 
     /// The device's ceilings (bandwidth, launch time). Measures them if they are unknown or `again` is true.

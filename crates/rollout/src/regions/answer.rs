@@ -195,8 +195,14 @@ fn is_task_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(letter)
 }
 
+/// The error that an answer reports, if it is one.
+pub(super) fn refused_by(bytes: &[u8], request: &RegionRequest) -> Option<RolloutError> {
+    let refusal: Refusal = serde_json::from_slice(bytes).ok()?;
+    refusal.failed.map(|failed| refused(&failed, request))
+}
+
 /// A text on one line, of bounded length.
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     let clean =
         |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c };
     text.chars().take(MAX_TEXT).map(clean).collect()

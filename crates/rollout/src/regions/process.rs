@@ -27,13 +27,17 @@ const PACKAGE: &[(&str, &str)] = package![
     "__init__.py",
     "calls.py",
     "check.py",
+    "clock.py",
     "cover.py",
     "emit.py",
     "extract.py",
     "failure.py",
+    "kernels.py",
     "loading.py",
+    "measure.py",
     "names.py",
     "observe.py",
+    "patch.py",
     "region.py",
     "source.py",
     "trace.py",
@@ -90,8 +94,32 @@ fn source(mut spec: Spec, model: &ModelSource) -> Result<(Spec, Json), RolloutEr
     })
 }
 
+/// What the process does with the model.
+pub(super) struct Work<'a> {
+    /// The module of the package.
+    pub(super) module: &'a str,
+    /// Further fields of the request.
+    pub(super) fields: serde_json::Map<String, Json>,
+    /// Further folders with Python packages.
+    pub(super) packages: Vec<PathBuf>,
+    /// Further folders that it may read.
+    pub(super) read: Vec<PathBuf>,
+}
+
+impl Work<'_> {
+    /// Dividing it.
+    pub(super) fn extract() -> Self {
+        let fields = serde_json::Map::new();
+        Self { module: "extract", fields, packages: Vec::new(), read: Vec::new() }
+    }
+}
+
 /// Runs the process; returns its answer, which nobody has checked.
-pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, RolloutError> {
+pub(super) fn run(
+    jail: &Jail,
+    request: &RegionRequest,
+    work: Work<'_>,
+) -> Result<Vec<u8>, RolloutError> {
     let io = |error| RolloutError::io("write the program's Python files", error);
     let folder = tempfile::tempdir().map_err(io)?;
     let package = folder.path().join("warpwright_model");
@@ -103,7 +131,7 @@ pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, Rollo
     let mut search = folder.path().to_string_lossy().into_owned();
     let mut spec = Spec::new(&python)
         .label("model")
-        .args(["-P", "-m", "warpwright_model.extract"])
+        .args(["-P", "-m", &format!("warpwright_model.{}", work.module)])
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("HF_HUB_OFFLINE", "1")
         .env("TRANSFORMERS_OFFLINE", "1")
@@ -116,13 +144,13 @@ pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, Rollo
             open_files: 4096,
             ..Limits::default()
         });
-    for packages in &request.packages {
+    for packages in request.packages.iter().chain(&work.packages) {
         let packages = std::path::absolute(packages)
             .map_err(|error| RolloutError::io(format!("find {}", packages.display()), error))?;
         search = format!("{search}:{}", packages.display());
         spec = spec.read_only(&packages);
     }
-    spec = spec.env("PYTHONPATH", search);
+    spec = work.read.iter().fold(spec, Spec::read_only).env("PYTHONPATH", search);
     let (mut spec, model) = source(spec, &request.model)?;
     let mut inputs = None;
     if let Some(path) = &request.inputs {
@@ -130,10 +158,13 @@ pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, Rollo
         spec = with_file(spec, &file);
         inputs = Some(file.to_string_lossy().into_owned());
     }
-    if let Some(gpu) = request.gpu {
-        spec = spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu.to_string());
-    }
-    let text = json!({
+    spec = spec.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
+    spec = match request.gpu {
+        Some(gpu) => spec.gpu(Gpu::All).env("CUDA_VISIBLE_DEVICES", gpu.to_string()),
+        // Threads that wait by spinning make each other wait where other programs use the cores.
+        None => spec.env("OMP_WAIT_POLICY", "PASSIVE").env("TORCHINDUCTOR_VEC_ISA_OK", "1"),
+    };
+    let mut text = json!({
         "model": model,
         "inputs": inputs,
         "device": if request.gpu.is_some() { "cuda:0" } else { "cpu" },
@@ -143,6 +174,9 @@ pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, Rollo
         "separate": request.separate,
         "seed": request.seed,
     });
+    if let Json::Object(fields) = &mut text {
+        fields.extend(work.fields);
+    }
     spec.stdin = Stdin::Bytes(text.to_string().into_bytes());
     let finished = jail.run(spec)?;
     if finished.outcome.is_success() && !finished.stdout.truncated {
@@ -156,7 +190,8 @@ pub(super) fn run(jail: &Jail, request: &RegionRequest) -> Result<Vec<u8>, Rollo
         Outcome::Exited(0) => "its answer is too long".to_owned(),
         other => other.to_string(),
     };
-    let message = format!("failed to divide {name}: the process ended: {outcome}: {tail}");
+    let verb = if work.module == "extract" { "divide" } else { "measure" };
+    let message = format!("failed to {verb} {name}: the process ended: {outcome}: {tail}");
     let hint = "run the model on its inputs without warpwright first, or use smaller inputs";
     Err(RolloutError::usage(message, hint.to_owned()))
 }

@@ -4,19 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
-use warpwright_jail::{Jail, Requirement};
 use warpwright_record::regions::{GraphBreak, InputSetTime, LeftOut, ModelRegions, Region};
-use warpwright_rollout::device_choice::DeviceChoice;
-use warpwright_rollout::error::RolloutError;
-use warpwright_rollout::regions::{self, ModelSource, RegionRequest};
-use warpwright_rollout::{gpu, python};
+use warpwright_rollout::regions;
 
 use crate::args::extract::Extract;
-use crate::args::{DtypeArg, IsolationArg};
 use crate::contract::VERSION;
-use crate::exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::{exit, judging};
 
 /// Output of `task extract`.
 #[derive(Serialize)]
@@ -62,10 +57,9 @@ impl<'a> Row<'a> {
 
 pub(super) fn run(args: &Extract, printer: Printer) -> Result<u8, Failure> {
     regions::check(&args.out)?;
-    let request = request(args)?;
-    let full = args.require_isolation == IsolationArg::Full;
-    let isolation = if full { Requirement::Full } else { Requirement::Any };
-    let jail = Jail::detect(isolation).map_err(RolloutError::from)?;
+    let python = args.python.as_deref();
+    let request = args.whole.request(args.device, args.dtype, args.seed, python)?;
+    let jail = judging::jail_of(args.require_isolation)?;
     printer.say(&format!("running {} in the jail", request.model.name()));
     let extracted = regions::extract(&jail, &request)?;
     let tasks = regions::write(&args.out, &extracted)?;
@@ -86,42 +80,8 @@ pub(super) fn run(args: &Extract, printer: Printer) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn request(args: &Extract) -> Result<RegionRequest, Failure> {
-    let model = match (&args.model, &args.hf) {
-        (Some(model), _) => ModelSource::parse(model)?,
-        (None, Some(config)) => ModelSource::Transformers { config: config.clone() },
-        (None, None) => {
-            let hint = "name it with --model or --hf".to_owned();
-            return Err(Failure::usage("failed to find the model: none is named", hint));
-        }
-    };
-    let gpu = match args.device {
-        DeviceChoice::Cpu => None,
-        DeviceChoice::Cuda(number) => Some(number),
-        DeviceChoice::Auto => gpu::all().first().map(|gpu| gpu.number),
-        DeviceChoice::All => {
-            let hint = "name one device, e.g. `--device cuda:0`".to_owned();
-            let message = "failed to open the devices: `task extract` uses one";
-            return Err(Failure::usage(message, hint));
-        }
-    };
-    Ok(RegionRequest {
-        model,
-        inputs: args.inputs.clone(),
-        gpu,
-        dtype: args.dtype.map(DtypeArg::dtype),
-        cover: args.cover,
-        max_operators: args.max_operators,
-        min_share: args.min_share,
-        separate: args.separate,
-        seed: args.seed,
-        python: python::require(args.python.as_deref())?.executable,
-        packages: args.packages.clone(),
-    })
-}
-
 /// The regions as text.
-fn text(found: &ModelRegions, tasks: &Path) -> String {
+pub(crate) fn text(found: &ModelRegions, tasks: &Path) -> String {
     let mut text = String::new();
     for set in &found.input_sets {
         let _ = writeln!(text, "{}: {:.3} ms on {}", set.name, set.milliseconds, found.device);
