@@ -5,8 +5,8 @@ pub(crate) mod analyze;
 pub(crate) mod bench;
 pub(crate) mod compose;
 pub(crate) mod experiment;
-pub(crate) mod extract;
 pub(crate) mod export;
+pub(crate) mod extract;
 #[cfg(test)]
 mod reference;
 pub(crate) mod rejudge;

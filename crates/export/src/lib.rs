@@ -8,7 +8,7 @@
 //! folder per judged workload: the plan, the device images, and C++ that was generated from the plan ([`code`]). The
 //! Python in `runtime/` is the same in every package: it registers the operators, prepares weights, and falls back to
 //! the reference where nothing was judged. This crate starts no process, and reads no file. Concept and reasons:
-//! decision 54. Guide: `docs/guides/deploy-a-kernel.md`.
+//! decision 56. Guide: `docs/guides/deploy-a-kernel.md`.
 
 mod code;
 mod error;

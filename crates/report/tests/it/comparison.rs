@@ -284,6 +284,8 @@ fn tasks_are_compared_only_on_equal_workloads() {
     let verified = some.rows[..2].iter().filter(|row| row.verified).count();
     let told = compared(&some, &one).unwrap();
     assert_eq!((verified > 0, told.tasks as usize), (true, same.tasks as usize - verified));
-    let caveat = format!("{verified} tasks were judged on other workloads in one of the runs; those attempts are left out");
+    let caveat = format!(
+        "{verified} tasks were judged on other workloads in one of the runs; those attempts are left out"
+    );
     assert!(told.caveats.contains(&caveat), "{:?}", told.caveats);
 }
