@@ -275,6 +275,7 @@ mod tests {
                 outputs: value(outputs),
                 state: vec![],
                 changed: vec![],
+                changes: vec![],
                 peak_bytes: 0,
             },
             aliases_input: false,

@@ -400,10 +400,10 @@ fn against(of: impl Fn(Of) -> Option<Interval>) -> Against<Option<Interval>> {
 }
 
 /// Which attempts are in no pair although their task is in both: at different sizes, or on different workloads.
-fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> Vec<String> {
-    let same_size = |side: &Side<'_>, other: &Side<'_>| side.fit() == other.fit();
+fn unlike<'a>(a: &[Side<'a>], b: &[Side<'a>]) -> Vec<String> {
+    let same_size = |side: &Side<'a>, other: &Side<'a>| side.fit() == other.fit();
     let sizes = without_equal((a, b), |_, _| true, same_size);
-    let workloads = without_equal((a, b), same_size, |side, other| side.same_workloads(other));
+    let workloads = without_equal((a, b), same_size, Side::same_workloads);
     let told = [
         (sizes, "scaled to other sizes in one of the runs; those attempts are left out"),
         (workloads, "judged on other workloads in one of the runs; those attempts are left out"),
@@ -413,12 +413,12 @@ fn unlike(a: &[Side<'_>], b: &[Side<'_>]) -> Vec<String> {
 }
 
 /// How many tasks have an attempt in one run with attempts that are `alike` in the other, none of them `equal`.
-fn without_equal(
-    (a, b): (&[Side<'_>], &[Side<'_>]),
-    alike: impl Fn(&Side<'_>, &Side<'_>) -> bool,
-    equal: impl Fn(&Side<'_>, &Side<'_>) -> bool,
+fn without_equal<'a>(
+    (a, b): (&[Side<'a>], &[Side<'a>]),
+    alike: impl Fn(&Side<'a>, &Side<'a>) -> bool,
+    equal: impl Fn(&Side<'a>, &Side<'a>) -> bool,
 ) -> usize {
-    let lacks = |side: &&Side<'_>, of: &[Side<'_>]| {
+    let lacks = |side: &&Side<'a>, of: &[Side<'a>]| {
         let others = of.iter().filter(|other| other.task == side.task && alike(side, other));
         let mut others = others.peekable();
         others.peek().is_some() && !others.any(|other| equal(side, other))

@@ -226,7 +226,9 @@ pub(crate) fn emit(
     let follow = epilogue::write(context, at_run_time)?;
     let mut e = context.emitter();
     if at_run_time {
-        SIZES.iter().for_each(|name| e.declare(name));
+        for name in SIZES {
+            e.declare(name);
+        }
     }
     let buffers: Vec<NodeId> = stacks.iter().map(|s| s.0).collect();
     let mut signature = Signature::new(context, &mut e, &buffers, &follow);
