@@ -5,6 +5,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::verdict::WorkloadVerdict;
+
 /// The dimension of a task's inputs that `--fit` scaled down. Figures of such a task are never combined with those of
 /// the task itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +31,20 @@ pub struct WorkloadFit {
     pub from: u64,
     /// Its size as judged.
     pub to: u64,
+}
+
+impl Fit {
+    /// Without what it tells of these workloads; `None` where it tells of no others.
+    pub(crate) fn without(self, hidden: &[WorkloadVerdict]) -> Option<Self> {
+        if self.workloads.is_empty() {
+            return Some(self);
+        }
+        let is_hidden = |one: &WorkloadFit| hidden.iter().any(|of| of.name == one.workload);
+        let workloads: Vec<_> = self.workloads.into_iter().filter(|one| !is_hidden(one)).collect();
+        let shrunk = |one: &&WorkloadFit| one.from / one.to.max(1);
+        let &WorkloadFit { from, to, .. } = workloads.iter().max_by_key(shrunk)?;
+        Some(Self { from, to, workloads, dimension: self.dimension })
+    }
 }
 
 impl fmt::Display for Fit {

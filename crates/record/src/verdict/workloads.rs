@@ -99,8 +99,12 @@ impl Verdict {
         shown.workloads = seen;
         (shown.times_ms, shown.floor_ms, shown.unavoidable_bytes) = (Times::default(), None, 0);
         shown.memory = None;
+        shown.fit = shown.fit.and_then(|fit| fit.without(&hidden));
         shown.checks.retain(|check| !told_of(&check.name));
-        shown.caveats.retain(|caveat| !told_of(caveat));
+        let names = |caveat: &str| {
+            hidden.iter().any(|hidden| caveat.contains(&format!("workload {}", hidden.name)))
+        };
+        shown.caveats.retain(|caveat| !names(caveat));
         if hidden.iter().any(|workload| workload.refused.is_none() && !workload.verified) {
             for finding in &mut shown.integrity {
                 HIDDEN.clone_into(&mut finding.message);

@@ -1,5 +1,6 @@
 //! What an agent is told of a verdict on workloads of which it sees some.
 
+use warpwright_record::fit::{Fit, WorkloadFit};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{
     Check, Failure, FailureClass, IntegrityFinding, Mismatch, Times, Verdict, WorkloadVerdict,
@@ -46,6 +47,16 @@ fn verdict() -> Verdict {
         vec![check("workload seen: fresh inputs"), check("workload hidden 7919: fresh inputs")];
     verdict.caveats =
         ["workload seen: odd", "workload hidden 7919: odd", "odd"].map(str::to_owned).to_vec();
+    let fit = |name: &str, from| WorkloadFit { workload: name.to_owned(), from, to: 2 };
+    verdict.fit = Some(Fit {
+        dimension: "rows".to_owned(),
+        from: 7919,
+        to: 2,
+        workloads: vec![fit("seen", 8), fit("hidden 7919", 7919)],
+    });
+    verdict
+        .caveats
+        .push("the task is scaled down: rows 2 of 7919 in workload hidden 7919".to_owned());
     (verdict.unavoidable_bytes, verdict.floor_ms) = (7919, Some(79.19));
     verdict
 }
@@ -61,6 +72,7 @@ fn shown_verdict_tells_nothing_of_held_out_workloads() {
     assert!(failure.message.contains("held-out workload"), "{}", failure.message);
     assert_eq!((shown.checks.len(), shown.workloads.len()), (1, 1));
     assert_eq!(shown.caveats[..2], ["workload seen: odd", "odd"]);
+    assert_eq!(shown.fit.unwrap().from, 8);
     assert_eq!((shown.times_ms, shown.reward), (Times::default(), all.reward));
 }
 
