@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use warpwright_record::event::Event;
 use warpwright_record::history::History;
 use warpwright_record::libraries::LibrarySet;
-use warpwright_record::verdict::Profile;
+use warpwright_record::verdict::{Profile, Tier};
 use warpwright_report::live::LiveView;
 use warpwright_rollout::campaign::{self, Caller, CampaignObserver};
 use warpwright_rollout::error::RolloutError;
@@ -87,6 +87,29 @@ pub(crate) fn begin(
     })
 }
 
+/// The first option of how candidates are judged that the command line gives otherwise than a run has it, and what the
+/// run has.
+fn otherwise(settings: &Settings, common: &Common) -> Option<(&'static str, String)> {
+    let limit = common.memory_limit.map(|limit| limit.0);
+    if limit.is_some() && limit != settings.memory_limit {
+        let was = settings.memory_limit.map_or("none".to_owned(), |limit| format!("{limit} bytes"));
+        return Some(("--memory-limit", was));
+    }
+    let wanted: LibrarySet = common.libraries.iter().collect();
+    let known: LibrarySet = settings.libraries.iter().collect();
+    if !common.libraries.is_empty() && wanted != known {
+        return Some(("--libraries", known.to_string()));
+    }
+    let tier = common.require_tier.map(TierArg::required);
+    if tier.is_some_and(|tier| tier != settings.require_tier) {
+        return Some((
+            "--require-tier",
+            settings.require_tier.map_or("any", Tier::name).to_owned(),
+        ));
+    }
+    None
+}
+
 /// Resumes the run in `dir`.
 pub(crate) fn resume(
     settings: &Settings,
@@ -95,6 +118,14 @@ pub(crate) fn resume(
     force: bool,
     printer: Printer,
 ) -> Result<(), Failure> {
+    if let Some((option, was)) = otherwise(settings, common) {
+        let message = format!(
+            "failed to resume the run in {}: {option} differs from what it was started with ({was})",
+            dir.display()
+        );
+        let hint = format!("leave out {option}: a run keeps the rules that it was started with");
+        return Err(Failure::usage(message, hint));
+    }
     let files = judging::files(&common.host);
     with_caller(&files, printer, |caller| campaign::resume(settings, dir, force, caller))
 }

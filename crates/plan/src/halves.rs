@@ -37,3 +37,61 @@ impl LaunchPlan {
         all.iter().any(|address| is(address.block))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::{Block, Copy2d, Memory, Op, Output, Outputs, Producer};
+
+    const X: u32 = 0;
+    const GRADIENT: u32 = 1;
+    const OUT: u32 = 2;
+    const SCRATCH: u32 = 3;
+
+    /// Copies between these blocks, in order. What is in `OUT` is returned.
+    fn plan(copies: &[(u32, u32)]) -> LaunchPlan {
+        let call = Role::Call { born: 0, freed: None };
+        let roles = [Role::Input(0), Role::Input(1), call, call];
+        let memory = |block| Memory::Block(Address { block, offset: 0 });
+        let node = |&(from, to): &(u32, u32)| Node {
+            stream: 0,
+            after: Vec::new(),
+            op: Op::Copy(Copy2d {
+                to: memory(to),
+                from: memory(from),
+                width: 4,
+                height: 1,
+                to_pitch: 0,
+                from_pitch: 0,
+            }),
+        };
+        let at = Address { block: OUT, offset: 0 };
+        let output = Output { at, shape: vec![1], strides: vec![1], dtype: "float32".to_owned() };
+        LaunchPlan {
+            version: 1,
+            producer: Producer { kind: String::new(), compiler: String::new() },
+            modules: Vec::new(),
+            kernels: Vec::new(),
+            tensor_maps: Vec::new(),
+            constants: Vec::new(),
+            blocks: roles.map(|role| Block { bytes: 512, role }).to_vec(),
+            prepare: Vec::new(),
+            forward: copies.iter().map(node).collect(),
+            outputs: Outputs { tree: json!({"tensor": 0}), tensors: vec![output] },
+        }
+    }
+
+    #[test]
+    fn output_written_after_its_gradient_is_late() {
+        let late = |copies| plan(copies).late_output(&[0], &[1]);
+        assert_eq!(late(&[(X, OUT), (X, SCRATCH), (GRADIENT, SCRATCH)]), None);
+        assert_eq!(late(&[(X, SCRATCH), (GRADIENT, SCRATCH), (SCRATCH, OUT)]), Some(2));
+        assert_eq!(late(&[(GRADIENT, OUT)]), Some(0), "both at once");
+        assert_eq!(late(&[(X, OUT)]), None, "nobody reads the gradients");
+        let plan = plan(&[(X, SCRATCH), (GRADIENT, SCRATCH), (SCRATCH, OUT)]);
+        assert_eq!(plan.late_output(&[0], &[]), None, "positive control: no task with gradients");
+        assert_eq!(plan.late_output(&[7], &[1]), None);
+    }
+}

@@ -54,6 +54,34 @@ fn large_task_is_judged_scaled_down() {
 }
 
 #[test]
+fn only_workloads_too_large_are_scaled_down() {
+    let program = Program::new();
+    let list = "\n\ndef get_workloads():\n    return [\n        {\"name\": \"small\", \"arguments\": [256]},\n        \
+                {\"name\": \"big\", \"arguments\": [4096]},\n    ]\n";
+    let task =
+        TASK.replace("get_inputs()", "get_inputs(rows=256)").replace("(512, 256)", "(rows, 1024)");
+    program.write("large.py", &(task + list));
+    program.write("candidate/model_new.py", MODEL_NEW);
+    program.write("candidate/kernels/relu_add.cu", KERNEL);
+    let judge = |more: &[&str]| {
+        let fixed = ["judge", "large.py", "--candidate", "candidate", "--json"];
+        program.run(&[&fixed[..], &["--stage", "verified"], &LIMIT, more].concat())
+    };
+    let without = judge(&[]);
+    let workloads = without.object()["verdict"]["workloads"].clone();
+    assert!(workloads.to_string().contains("it is too large"), "{}", without.show());
+    let scaled = judge(&["--fit"]);
+    assert_eq!(scaled.code, Some(0), "{}", scaled.show());
+    let verdict = &scaled.object()["verdict"];
+    let part = json!({ "workload": "big", "from": 4096, "to": 1024 });
+    let fit = json!({ "dimension": "rows", "from": 4096, "to": 1024, "workloads": [part] });
+    assert_eq!(verdict["fit"], fit, "{}", scaled.show());
+    assert!(!verdict["workloads"].to_string().contains("too large"), "{}", scaled.show());
+    let told = "`--fit` scales it down: rows 1024 of 4096 in workload big";
+    assert!(scaled.stderr.contains(told), "{}", scaled.show());
+}
+
+#[test]
 fn scaled_tasks_have_a_table_of_their_own() {
     let program = Program::new();
     program.write("suite/large.py", &large());

@@ -81,6 +81,24 @@ fn an_interrupted_run_is_not_resumed_by_another_version() {
 }
 
 #[test]
+fn resumed_run_keeps_its_memory_limit_and_libraries() {
+    let program = Program::bare();
+    interrupted_run(&program);
+    for (option, value, was) in [
+        ("--memory-limit", "48GiB", "none"),
+        ("--libraries", "cutlass", "none"),
+        ("--require-tier", "device", "any"),
+    ] {
+        let ran = program.run(&["optimize", "--resume", "run", option, value]);
+        assert_eq!(ran.code, Some(2), "{}", ran.show());
+        let told = format!("{option} differs from what it was started with ({was})");
+        assert!(ran.stderr.contains(&told), "{}", ran.show());
+    }
+    let events = fs_err::read_to_string(program.path("run/events.jsonl")).unwrap();
+    assert_eq!(events.lines().count(), 1, "nothing was appended");
+}
+
+#[test]
 fn resume_and_report_refuse_folders_without_a_run() {
     let program = Program::bare();
     insta::assert_snapshot!(resume(&program).show(), @r"

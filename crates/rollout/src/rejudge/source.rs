@@ -26,6 +26,8 @@ pub struct Source {
     pub history: History,
     /// Its settings, if `optimize` or `eval` started it.
     settings: Option<Settings>,
+    /// Why these cannot be read, if such a command started it.
+    unread: Option<String>,
     tasks: Vec<Task>,
     profile: Profile,
 }
@@ -65,9 +67,12 @@ impl Source {
                 .to_owned();
             return Err(RolloutError::usage(message, hint));
         };
-        let settings = Settings::from_config(&reader.header().config).ok();
+        let (settings, unread) = match Settings::from_config(&reader.header().config) {
+            Ok(settings) => (Some(settings), None),
+            Err(error) => (None, is_of_episodes(&reader).then(|| chain(&error))),
+        };
         let tasks = settings.as_ref().map(Settings::tasks).unwrap_or_default();
-        Ok(Self { reader, history, settings, tasks, profile })
+        Ok(Self { reader, history, settings, unread, tasks, profile })
     }
 
     /// The candidates that `only` selects. `changed`: the episodes whose verdict an earlier run changed.
@@ -194,7 +199,12 @@ impl Source {
                 list(new)
             ));
         }
-        if self.settings.is_none() && !self.reader.header().config.is_null() {
+        if let Some(why) = &self.unread {
+            caveats.push(format!(
+                "{why}: seed {}, the usual baselines, no memory limit and no header libraries are used",
+                self.seed()
+            ));
+        } else if self.settings.is_none() && !self.reader.header().config.is_null() {
             let seed = self.seed();
             caveats.push(format!(
                 "the record does not have the seed of the references' weights and the mode of the tasks: seed {seed} \
@@ -242,6 +252,12 @@ impl Source {
         }
         Err(format!("its files hash to {}, the record says {}", candidate.hash(), stored.hash))
     }
+}
+
+/// Whether `optimize` or `eval` started a run, as its configuration says.
+fn is_of_episodes(reader: &RunReader) -> bool {
+    let purpose = reader.header().config.get("purpose").and_then(Value::as_str);
+    purpose.is_some_and(|purpose| ["optimize", "eval"].contains(&purpose))
 }
 
 /// The failure for a record that cannot be read.

@@ -207,9 +207,13 @@ impl<'a> Work<'a> {
                 Err(message) => {
                     // A later run of the command cannot do better: it is no failure of this machine.
                     let text = format!("{}: not judged: {message}", episode.setup.task);
-                    let source = self.source.reader.blob(episode.setup.source).unwrap_or_default();
+                    // An empty source would be another task's: one that is lost stays named.
+                    let source = match self.source.reader.blob(episode.setup.source) {
+                        Ok(source) => self.record.put_blob(&source)?,
+                        Err(_) => episode.setup.source,
+                    };
                     let setup = EpisodeSetup {
-                        source: self.record.put_blob(&source)?,
+                        source,
                         skill: None,
                         device: name.to_owned(),
                         budget: Budget::default(),

@@ -460,3 +460,20 @@ fn wrong_results_beside_varying_numbers_are_in_doubt() {
     assert!(vary.in_doubt(&Findings::default()).is_none(), "nothing is wrong");
     assert!(plans([value(1), value(1)]).in_doubt(&wrong).is_none(), "no number varies");
 }
+
+#[test]
+fn halves_of_a_step_are_told_apart() {
+    let [inputs, gradients] = halves(&json!({"list": [
+        {"list": [{"tensor": 0}, {"value": 1}, {"dict": [["a", {"tensor": 1}]]}]},
+        {"list": [{"tensor": 2}]},
+    ]}))
+    .unwrap();
+    assert_eq!((inputs, gradients), (vec![0, 1], vec![2]));
+    let [outputs, gradients] =
+        halves(&json!({"tuple": [{"tensor": 0}, {"tuple": [{"tensor": 1}, {"tensor": 2}]}]}))
+            .unwrap();
+    assert_eq!((outputs, gradients), (vec![0], vec![1, 2]));
+    for other in [json!({"tensor": 0}), json!([]), json!({"tuple": [1]}), json!(null)] {
+        assert_eq!(halves(&other), None, "{other}");
+    }
+}
