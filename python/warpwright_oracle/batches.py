@@ -32,6 +32,8 @@ FACTOR = 64.0
 ROUNDING = 1e-11
 """Largest difference of both ways, relative to an output's largest element. Dependence that is not
 larger would not matter to a result in float32."""
+WEIGHT_BYTES = 1 << 30
+"""Most that both sets of weights may take in float64: they are whole for every slice."""
 SLICE_BYTES = 1 << 30
 """Inputs and results of a slice, in float64, to begin with."""
 
@@ -99,6 +101,9 @@ def proven(oracle: Oracle, variant: str, seed: int) -> Batches:
         raise NotSliceableError("it changes its inputs, or samples random numbers")
     if any(dtype.is_complex for dtype in oracle.dtypes):
         raise NotSliceableError("it returns complex numbers")
+    state = oracle.models[variant].state_dict().values()
+    if 2 * 8 * sum(t.numel() for t in state) > WEIGHT_BYTES:
+        raise NotSliceableError("its weights in float64 take as much memory")
     tensors: list[torch.Tensor] = []
     tree = flatten(oracle.drawn_inputs(seed), tensors)
     reason = "no input has a batch dimension"

@@ -90,6 +90,7 @@ class Truth:
                 self.oracle.settle()
                 reason = reason or f"{type(error).__name__}: {error}"[:200]
         self.widens = widens
+        self.models.clear()  # nobody asks for them any more
         return reason
 
     def caller(
