@@ -420,13 +420,15 @@ pub(crate) fn as_rows(
         row_stores: vec![],
         full_stores: step.stores.clone(),
     };
-    if knobs.sizes && rank < 2 {
+    // The number of elements of a single dim is known, unless it must serve for all.
+    let free = knobs.sizes && (rank > 1 || knobs.like.is_some());
+    if free && rank < 2 {
         return None;
     }
     let candidates = (0..rank.max(1)).map(|k| (numel(&step.shape[..k]), numel(&step.shape[k..])));
     let fits = |p: &RowProgram| crate::emit::rows::divisions(p, graph, buffers, 0) == Some(0);
     let mut plain: Vec<(i64, i64)> = candidates.collect();
-    if knobs.sizes {
+    if free {
         plain.remove(0);
         // The shortest rows that are worth a loop.
         let long = plain.iter().rposition(|(_, cols)| *cols >= WORTH_A_LOOP).unwrap_or(0);
