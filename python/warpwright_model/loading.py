@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -157,7 +158,10 @@ def load_inputs(
         if not isinstance(vocabulary, int):
             raise Failed("inputs", "the configuration has no `vocab_size`: name a file of inputs")
         ids = torch.randint(0, vocabulary, (1, TOKENS), device=device)
-        return [InputSet("inputs", {"input_ids": ids, "use_cache": False})]
+        given: dict[str, Any] = {"input_ids": ids}
+        if "use_cache" in inspect.signature(model.forward).parameters:
+            given["use_cache"] = False
+        return [InputSet("inputs", given)]
     module = from_file(path, "inputs")
     if not callable(getattr(module, "get_inputs", None)):
         raise Failed("inputs", f"{Path(path).name} has no function `get_inputs`")

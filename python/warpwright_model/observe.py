@@ -160,7 +160,7 @@ def profiled(model: torch.nn.Module, given: InputSet) -> dict[str, float]:
     kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     handles = hooked(model, before, after)
     try:
-        with torch.profiler.profile(activities=kinds, acc_events=True) as profile:
+        with torch.profiler.profile(activities=kinds) as profile:
             run(model, given)
             torch.cuda.synchronize()
     finally:
@@ -174,19 +174,56 @@ def profiled(model: torch.nn.Module, given: InputSet) -> dict[str, float]:
     return seconds
 
 
+def evented(model: torch.nn.Module, given: InputSet) -> dict[str, float]:
+    """Seconds between events before and after each module, gaps between kernels included. For
+    machines where the profiler sees no kernels."""
+    started: list[torch.cuda.Event] = []
+    pairs: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+
+    def now() -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def before(*_: Any) -> None:
+        started.append(now())
+
+    def after(path: str, *_: Any) -> None:
+        pairs.append((path, started.pop(), now()))
+
+    handles = hooked(model, before, after)
+    try:
+        run(model, given)
+    finally:
+        for handle in handles:
+            handle.remove()
+    torch.cuda.synchronize()
+    seconds: dict[str, float] = defaultdict(float)
+    for path, first, last in pairs:
+        seconds[path] += first.elapsed_time(last) * 1e-3
+    return seconds
+
+
+def timed(model: torch.nn.Module, given: InputSet, device: str) -> dict[str, float]:
+    """Seconds of each module in one pass."""
+    if device == "cpu":
+        return clocked(model, given)
+    seconds = profiled(model, given)
+    return seconds if seconds.get("", 0.0) > 0 else evented(model, given)
+
+
 def observe(model: torch.nn.Module, sets: list[InputSet], device: str) -> Observed:
     """Records the calls, then the times."""
     found = Observed()
     for given in sets:
         record(model, given, found)
     for given in sets:
-        on_gpu = device != "cpu"
         passes: list[dict[str, float]] = []
         began = time.perf_counter()
         while len(passes) < PASSES[0] or (
             len(passes) < PASSES[1] and time.perf_counter() - began < SECONDS
         ):
-            passes.append((profiled if on_gpu else clocked)(model, given))
+            passes.append(timed(model, given, device))
         for path, node in found.nodes.items():
             times = [seconds[path] for seconds in passes if path in seconds]
             if times:

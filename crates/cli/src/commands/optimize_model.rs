@@ -8,7 +8,8 @@ use serde::Serialize;
 use warpwright_agent::episode::DEFAULT_TURNS;
 use warpwright_record::history::History;
 use warpwright_record::reader::RunReader;
-use warpwright_record::whole_model::{WHOLE_MODEL_FILE, WholeModel};
+use warpwright_record::whole_model::{BeforeAfter, WHOLE_MODEL_FILE, WholeModel};
+use warpwright_report::html::write_whole_model;
 use warpwright_report::summary::Summary;
 use warpwright_report::table::table;
 use warpwright_rollout::policies;
@@ -20,12 +21,14 @@ use super::task::extract;
 use crate::args::Optimize;
 use crate::commands::report::width;
 use crate::contract::VERSION;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::printer::Printer;
 use crate::{episodes, exit, judging, results};
 
 /// Folder of the run, below that of the model.
 const RUN: &str = "run";
+/// The page about the whole model.
+const PAGE: &str = "whole-model.html";
 
 /// Output of `optimize --model`.
 #[derive(Serialize)]
@@ -123,6 +126,11 @@ fn present(
         fs_err::write(folder.join(WHOLE_MODEL_FILE), text)
             .map_err(|error| Failure::io("write the figures of the whole model", &error))?;
         printer.data(&text_of(measured));
+        let page = folder.join(PAGE);
+        match write_whole_model(measured, &page) {
+            Ok(()) => printer.say(&format!("report: {}", page.display())),
+            Err(error) => printer.say(&format!("warning: {}", chain(&error))),
+        }
     } else {
         printer.data("no region has a verified candidate\n");
     }
@@ -137,6 +145,33 @@ fn present(
         whole_model: measured,
     });
     Ok(if verified > 0 { exit::OK } else { exit::NOT_VERIFIED })
+}
+
+/// Width of the bars.
+const BAR: f64 = 40.0;
+
+/// Where the time went on one input set, before and after.
+fn bars(found: &WholeModel, at: usize, name: &str) -> String {
+    let Some(set) = found.input_sets.get(at) else { return String::new() };
+    let whole = set.profiled;
+    let longest = whole.before.max(whole.after);
+    let mut text = format!("{name}, time by region, before and after:\n");
+    let mut rest = whole;
+    let mut row = |label: &str, times: BeforeAfter| {
+        for (when, time) in [("before", times.before), ("after", times.after)] {
+            let share = if longest > 0.0 { (time / longest).clamp(0.0, 1.0) } else { 0.0 };
+            let length = (share * BAR).round() as usize;
+            let _ = writeln!(text, "  {label:<24} {when:<6} {time:9.3} ms {}", "#".repeat(length));
+        }
+    };
+    for region in &found.times {
+        let Some(times) = region.times.get(at) else { continue };
+        rest.before -= times.before;
+        rest.after -= times.after;
+        row(&region.task, *times);
+    }
+    row("the rest", BeforeAfter { before: rest.before.max(0.0), after: rest.after.max(0.0) });
+    text
 }
 
 /// The figures as text.
@@ -163,6 +198,9 @@ fn text_of(found: &WholeModel) -> String {
                 set.name, time.value, time.low, time.high
             );
         }
+    }
+    for (at, set) in found.input_sets.iter().enumerate() {
+        text += &bars(found, at, &set.name);
     }
     for (name, why) in &found.missing {
         let _ = writeln!(text, "{name} is missing: {why}");

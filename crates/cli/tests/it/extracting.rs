@@ -193,7 +193,7 @@ fn whole_model_is_optimised_and_measured() {
         assert!(region["gain"]["value"].as_f64().is_some(), "{found:#}");
         assert_eq!(region["fallback_calls"], 0);
     }
-    for file in ["regions.json", "whole-model.json", "run/report.html"] {
+    for file in ["regions.json", "whole-model.json", "whole-model.html", "run/report.html"] {
         assert!(program.path("whole").join(file).is_file(), "{file}");
     }
 }

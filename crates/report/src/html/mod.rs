@@ -8,9 +8,11 @@ mod plot;
 mod steps;
 mod trajectory;
 mod verdict;
+mod whole_model;
 
 pub use evaluation::write_evaluation;
 pub use trajectory::write_trajectory;
+pub use whole_model::write_whole_model;
 
 use std::path::{Path, PathBuf};
 
