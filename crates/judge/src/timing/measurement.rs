@@ -298,7 +298,9 @@ impl Measurement<'_> {
         let bytes = self.oracle.opened.sizes.outputs.bytes();
         if self.machine.device.memory_bounds_results() && !self.oracle.opened.aliases_input {
             let least = 0.75e3 * bytes as f64 / bandwidth as f64;
-            if time.high < least && bytes > 2 * self.machine.device.facts().cache_bytes {
+            // The upper end of few rounds is as far off as a candidate makes them vary.
+            let most = if self.plan.workloads > 1 { time.value } else { time.high };
+            if most < least && bytes > 2 * self.machine.device.facts().cache_bytes {
                 found.integrity.push(IntegrityFinding {
                     class: "faster_than_memory".to_owned(),
                     message: format!(

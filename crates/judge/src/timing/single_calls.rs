@@ -63,10 +63,12 @@ fn limit(times: &mut Times, speedup: &mut Speedup, alone: f64) -> Option<String>
     ))
 }
 
-/// Whether any speed-up is so high that a reward may turn on it.
-fn pays(speedup: &Speedup) -> bool {
+/// Whether any speed-up is so high that a reward may turn on it. Of one of several workloads that is the upper end's to
+/// say: the mean's interval is narrower, and windows that a candidate makes vary must not spare it the check.
+fn pays(speedup: &Speedup, workloads: usize) -> bool {
     let over = [speedup.eager, speedup.compile, speedup.reduce_overhead, speedup.max_autotune];
-    over.iter().flatten().any(|i| i.low > THRESHOLDS[0])
+    let end = |i: &Interval| if workloads > 1 { i.high } else { i.low };
+    over.iter().flatten().any(|i| end(i) > THRESHOLDS[0])
 }
 
 /// Where the candidate is faster than a baseline, has single calls agree with the slope; what they
@@ -84,7 +86,9 @@ pub(super) fn compare(
     }
     let best = found.speedup.best_baseline.as_deref();
     let best = ready.iter().find(|ready| Some(ready.which.name()) == best);
-    let Some(best) = best.filter(|_| pays(&found.speedup)) else { return Ok(()) };
+    let Some(best) = best.filter(|_| pays(&found.speedup, measurement.plan.workloads)) else {
+        return Ok(());
+    };
     let Some(slope) = found.times.over(best.which.name()) else { return Ok(()) };
     let (mut pairs, mut woken) = (Vec::with_capacity(PAIRS), WOKEN);
     for _ in 0..PAIRS {
@@ -160,6 +164,16 @@ mod tests {
             assert_eq!(limit(&mut times, &mut speedup, alone), None, "{call} {woken} {alone}");
             assert_eq!(speedup, before);
         }
+    }
+
+    #[test]
+    fn varied_windows_of_a_workload_do_not_spare_it() {
+        let wide = Some(Interval { value: 20.0, low: 0.9, high: 450.0 });
+        let speedup = Speedup { eager: wide, best: wide, ..Speedup::default() };
+        assert!(pays(&speedup, 5), "the mean may be paid");
+        assert!(!pays(&speedup, 1), "the lower end is");
+        let slow = Some(Interval { value: 0.5, low: 0.4, high: 0.6 });
+        assert!(!pays(&Speedup { eager: slow, best: slow, ..Speedup::default() }, 5));
     }
 
     #[test]
