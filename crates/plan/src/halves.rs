@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::{Address, LaunchPlan, Node, Role};
+use crate::plan::{Address, LaunchPlan, Node, Op, Role};
 
 impl LaunchPlan {
-    /// The first node that names memory of one of the results `outputs` after a node has named one of the inputs
-    /// `gradients`. What forward returns is final before anybody knows its gradients: such a node computes it too late.
+    /// The first node that names memory of one of the results `outputs` and is no copy, or comes after a node that names
+    /// one of the inputs `gradients`. What forward returns is copied before anybody knows its gradients: such a node
+    /// computes it too late.
     pub fn late_output(&self, outputs: &[u32], gradients: &[u32]) -> Option<usize> {
         let is_gradient = |block: u32| {
             let block = usize::try_from(block).ok().and_then(|block| self.blocks.get(block));
@@ -18,9 +19,11 @@ impl LaunchPlan {
             Some(self.outputs.tensors.get(index)?.at.block)
         };
         let results: BTreeSet<u32> = outputs.iter().filter_map(of_output).collect();
-        let known = self.forward.iter().position(|node| self.names(node, is_gradient))?;
+        let known = self.forward.iter().position(|node| self.names(node, is_gradient));
         let late = |(index, node): &(usize, &Node)| {
-            *index >= known && self.names(node, |block| results.contains(&block))
+            let early = known.is_none_or(|known| *index < known);
+            let is_copy = matches!(node.op, Op::Copy(_)) && early;
+            !is_copy && self.names(node, |block| results.contains(&block))
         };
         self.forward.iter().enumerate().find(late).map(|(index, _)| index)
     }
@@ -43,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::{Block, Copy2d, Memory, Op, Output, Outputs, Producer};
+    use crate::plan::{Block, Copy2d, Fill, Memory, Output, Outputs, Producer};
 
     const X: u32 = 0;
     const GRADIENT: u32 = 1;
@@ -93,5 +96,11 @@ mod tests {
         let plan = plan(&[(X, SCRATCH), (GRADIENT, SCRATCH), (SCRATCH, OUT)]);
         assert_eq!(plan.late_output(&[0], &[]), None, "positive control: no task with gradients");
         assert_eq!(plan.late_output(&[7], &[1]), None);
+        // A kernel or a fill that writes it is no copy of what forward returned.
+        let mut filled = self::plan(&[(X, OUT), (GRADIENT, SCRATCH)]);
+        let to = Memory::Block(Address { block: OUT, offset: 0 });
+        filled.forward[0].op =
+            Op::Fill(Fill { to, value: 0, element: 4, width: 1, height: 1, pitch: 0 });
+        assert_eq!(filled.late_output(&[0], &[1]), Some(0));
     }
 }

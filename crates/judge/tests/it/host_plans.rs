@@ -96,3 +96,42 @@ fn wrong_and_unrecordable_candidates_fail_in_the_device_tier() {
     assert!(failures[1].message.contains("torch operator relu"), "{}", failures[1].message);
     assert!(failures[2].message.contains("SIGSEGV"), "{}", failures[2].message);
 }
+
+/// The kernels of an attack of the corpus, and a model with them. `halves`: the bodies of forward and backward behind
+/// what they allocate.
+fn step(head: &str, halves: [&str; 2]) -> Candidate {
+    let attack =
+        include_str!("../../../../tests/integrity/attacks/replaces_clone_between_halves.md");
+    let kernels = attack.split("```cuda\n").nth(1).unwrap().split("```").next().unwrap();
+    let [forward, backward] = halves;
+    let model = format!(
+        "import sys\nimport torch\nimport cuda_extension as e\n{head}\n\nclass ModelNew(torch.nn.Module):\n    \
+         def __init__(self, features, eps=1e-6):\n        super().__init__()\n        \
+         self.weight, self.eps = torch.nn.Parameter(torch.ones(features)), eps\n\n    \
+         def forward(self, x):\n        out, f = torch.empty_like(x), x.new_empty(x.shape[0])\n        \
+         self.saved = (x, f, out)\n        {forward}\n        return out\n\n    \
+         def backward(self, g):\n        x, f, out = self.saved\n        w, (r, n) = self.weight, x.shape\n        \
+         dx, dw = torch.empty_like(x), torch.empty_like(w)\n        {backward}\n        \
+         e.rms_backward(x, w, f, g, dx, r, n)\n        e.rms_backward_weight(x, f, g, dw, r, n)\n        \
+         return dx, dw\n"
+    );
+    let kernels = vec![("step.cu", kernels.to_owned())];
+    Case { task: String::new(), model, kernels }.candidate()
+}
+
+#[test]
+fn outputs_of_a_step_are_copied_before_backward() {
+    let task = include_str!("../../../../tests/integrity/tasks/rms_norm_step.py");
+    let no_copy = "f = sys.modules['warpwright_oracle.steps']._copies\n\
+                   f.__defaults__ = (lambda t: t,) + f.__defaults__[1:]";
+    let launch = "e.rms_forward(x, self.weight, out, f, x.shape[0], x.shape[1], self.eps)";
+    let candidates = [step("", [launch, "pass"]), step(no_copy, ["pass", launch])];
+    let judge = judge();
+    let mut session = judge.task(&Task::from_source("step", task)).unwrap();
+    let [honest, late] =
+        candidates.map(|candidate| session.judge(&candidate, Stage::Verified).unwrap());
+    assert!(honest.verified && honest.tier == Tier::Device, "control: {:#?}", honest.failure);
+    let failure = late.failure.unwrap();
+    assert_eq!(failure.class, FailureClass::NotRecordable, "{}", failure.message);
+    assert!(failure.message.contains("outputs are final"), "{}", failure.message);
+}

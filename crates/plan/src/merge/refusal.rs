@@ -83,7 +83,7 @@ pub enum NotRecordable {
     )]
     NotJoined { place: Place },
     #[error(
-        "operation {node} of a call uses memory of what forward() returns, after the gradients of that were \
+        "operation {node} of a call is not the copy of what forward() returns, or comes after its gradients were \
          used; outputs are final when forward() returns"
     )]
     LateOutput { node: usize },
