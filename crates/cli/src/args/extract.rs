@@ -55,12 +55,8 @@ fn share(text: &str) -> Result<f64, String> {
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
     /// The model: a Python file or module, and a function without parameters that returns a torch.nn.Module.
-    #[arg(
-        long,
-        value_name = "MODULE:FUNCTION",
-        required_unless_present = "hf",
-        requires = "inputs"
-    )]
+    // Not required: `optimize` has the same options, and takes tasks as well.
+    #[arg(long, value_name = "MODULE:FUNCTION", requires = "inputs")]
     pub(crate) model: Option<String>,
     /// The model as a configuration of transformers (`config.json`), with random weights.
     #[arg(long, value_name = "CONFIG", conflicts_with = "model")]
