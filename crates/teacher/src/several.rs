@@ -23,6 +23,8 @@ pub(crate) use write::write;
 
 /// Most workloads near which a general form is written.
 const MOST: usize = 6;
+/// Most workloads from which rules are read: each is compared with all of the others.
+const MOST_COMPARED: usize = 16;
 /// Fewest graphs from which rules are read.
 const FEWEST: usize = 3;
 
@@ -114,18 +116,14 @@ fn alike(several: &Several) -> Option<(Vec<usize>, Vec<&Value>)> {
             samples.graph_at(graphs, own).is_some()
         })
     };
-    let together = |members: &[usize], probes: &[&'_ Value]| -> Vec<Value> {
-        let own = members.iter().filter_map(|at| all.get(*at)).copied();
-        own.chain(probes.iter().copied()).cloned().collect()
-    };
     let is_rule = |members: &[usize], probes: &[&Value]| {
-        let graphs = together(members, probes);
-        follows(&graphs.iter().collect::<Vec<_>>())
+        let own = members.iter().filter_map(|at| all.get(*at)).copied();
+        follows(&own.chain(probes.iter().copied()).collect::<Vec<_>>())
     };
     // Probes are like the first workload.
     let probes = if is_rule(&[0], &probes) { probes } else { vec![] };
     let mut members = vec![0];
-    for at in 1..all.len() {
+    for at in 1..all.len().min(MOST_COMPARED) {
         members.push(at);
         if !is_rule(&members, &probes) {
             members.pop();
