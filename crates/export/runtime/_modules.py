@@ -157,6 +157,29 @@ def _as_list(tree: dict[str, Any]) -> dict[str, Any]:
     return {"list": body}
 
 
+def numbers(module: torch.nn.Module) -> list[tuple[list[str], str, Any]]:
+    """The plain attributes of a module and of its parts, which a plan holds as constants."""
+    found = []
+    for path, part in module.named_modules():
+        steps = path.split(".") if path else []
+        for name, value in vars(part).items():
+            own = name[0] == "_" or name == "training" or name.startswith("warpwright_")
+            if not own and type(value) in (bool, int, float, str):
+                found.append((steps, name, value))
+    return found
+
+
+def changed(module: torch.nn.Module, judged: list[tuple[list[str], str, Any]]) -> str | None:
+    """The plain attribute that is not as judged."""
+    for path, name, value in judged:
+        part: Any = module
+        for step in path:
+            part = getattr(part, step, None)
+        if getattr(part, name, None) != value:
+            return name
+    return None
+
+
 def same_in_training(module: torch.nn.Module, source: str) -> bool:
     """Whether ``train()`` and ``eval()`` make no difference, as far as can be seen."""
     if "training" in source or "dropout" in source.lower() or "batch_norm" in source:
@@ -280,6 +303,7 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
             self.warpwright_recompute = recompute
             self.warpwright_raises = on_mismatch == "raise"
             self.warpwright_names = list(self.state_dict())
+            self.warpwright_numbers = numbers(self)
             same = _same(list(args), judged[0]) and list(named) == list(judged[1])
             self.warpwright_as_judged = same and _same([*named.values()], [*judged[1].values()])
             task.check()
@@ -292,6 +316,8 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
                 why: str | None = "named arguments"
             elif not self.warpwright_as_judged:
                 why = "arguments of the constructor"
+            elif (attribute := changed(self, self.warpwright_numbers)) is not None:
+                why = f"attribute {attribute} of the module"
             else:
                 tensors, why = task.mismatch(self, self.warpwright_names, ordered)
             if why is None:

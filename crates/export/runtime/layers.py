@@ -23,15 +23,21 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
     called = model.warpwright_forward if task.step is not None else model.forward
     parameters = list(inspect.signature(called).parameters)[1:]
     names: list[str] = []
+    judged: list[Any] = []
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
         if not names:
-            names.extend(task.operator.template().state_dict())
+            template = task.operator.template()
+            names.extend(template.state_dict())
+            judged.extend(_modules.numbers(template))
         task.check()
         ordered, complete = _modules._positional(parameters, args, dict(named))
         tensors: list[torch.Tensor] = []
         why: str | None = "named arguments"
-        if complete:
+        attribute = _modules.changed(self, judged)
+        if attribute is not None:
+            why = f"attribute {attribute} of the module"
+        elif complete:
             tensors, why = task.mismatch(self, names, ordered)
         if why is None:
             return task.result(tensors, True)

@@ -210,6 +210,13 @@ class Installed(unittest.TestCase):
         before = counted(rms_norm)["kernel"]
         close(layer.forward(module, x), module(x))
         self.assertEqual(counted(rms_norm)["kernel"], before + 1)
+        # A number that the plan holds as a constant.
+        for changed in (module, rms_norm.RmsNorm()):
+            changed.eps = 1.0
+            forward = layer.forward if changed is module else type(changed).forward
+            close(forward(changed, x), type(module).forward(changed, x))
+        self.assertEqual(counted(rms_norm)["kernel"], before + 1)
+        self.assertEqual(counted(rms_norm)["reasons"]["attribute eps of the module"], 2)
 
     def test_package_checks_itself(self) -> None:
         for name, workloads in (("rms_norm", 2), ("scale", 1)):
