@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use warpwright_record::blob::BlobHash;
 use warpwright_record::verdict::{ReplayerTurn, Verdict};
 
 use crate::program::{Program, Ran};
@@ -38,7 +39,7 @@ fn python(program: &Program, arguments: &[&str]) -> Ran {
 #[test]
 fn exported_packages_install_and_survive_torch() {
     let program = Program::new();
-    for task in ["add_relu", "rms_norm", "linear"] {
+    for task in ["add_relu", "rms_norm", "linear", "scale"] {
         good(judge(&program, task, &["--require-tier", "device"]));
         let out = format!("packages/{task}");
         let ran = good(program.run(&["export", task, "--out", &out, "--json"]));
@@ -58,12 +59,12 @@ fn exported_packages_install_and_survive_torch() {
     let write = "import pathlib, site, sys; \
                  pathlib.Path(site.getsitepackages()[0], 'torch.pth').write_text(sys.argv[1])";
     good(python(&program, &["-c", write, &path]));
-    let packages = ["packages/add_relu", "packages/rms_norm", "packages/linear"];
+    let packages = ["packages/add_relu", "packages/rms_norm", "packages/linear", "packages/scale"];
     let install = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index"];
     let version = ["--disable-pip-version-check"];
     good(python(&program, &[&install[..], &version, &packages].concat()));
     let tests = exported().join("installed.py");
-    good(python(&program, &[tests.to_str().unwrap(), "packages"]));
+    good(python(&program, &[tests.to_str().unwrap()]));
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn host_tier_verdict_is_not_exported() {
     insta::assert_snapshot!(ran.show(), @r"
     exit code 2
     --- stderr
-    error: failed to export add_relu: it was judged in the host tier, so its host code was never judged by itself, and a package holds none without `--trust-host-code`
+    error: failed to export add_relu: it was judged in the host tier, so its host code was never judged by itself, and packages hold none of it
     hint: judge the candidate with `warpwright judge model.py --candidate workspace/ --require-tier device --out RUN`, and export RUN
     ");
     assert!(!program.path("package").exists());
@@ -133,4 +134,45 @@ fn void_verdict_is_not_exported() {
     });
     program.write("cache/void.jsonl", &format!("{}\n", json!({"version": 1, "voided": voided})));
     assert!(told().contains("the verdict is void: a repeat"), "{}", told());
+}
+
+/// Exports the plan of a GPU that a test of the judge wrote, and runs its tests.
+fn gpu_plan(arguments: &[&str]) {
+    let program = Program::new();
+    let plan = fs_err::read(exported().join("gpu.plan")).unwrap();
+    let hash = BlobHash::of(&plan);
+    let name = hash.to_string();
+    let place = program.path("cache").join("plans").join(&name[..2]).join(&name[2..]);
+    fs_err::create_dir_all(place.parent().unwrap()).unwrap();
+    fs_err::write(place, plan).unwrap();
+    let verdict = crate::replaying::verdict(b"");
+    let verdict =
+        Verdict { plan: Some(hash), candidate: "ab".repeat(32), task: "rows".into(), ..verdict };
+    program.write("verdict.json", &serde_json::to_string(&verdict).unwrap());
+    let ran = program.run(&["export", "verdict.json", "--out", "package", "--cache", "cache"]);
+    assert_eq!(
+        ran.code,
+        Some(0),
+        "{}\nUPDATE_FIXTURES=1 cargo nextest run -p warpwright-judge \
+        plan_of_a_gpu_is_stored_with_its_forms writes a new plan",
+        ran.show()
+    );
+    let mut command = program.other(program.python().to_str().unwrap());
+    command
+        .arg("-B")
+        .arg(exported().join("gpu_plan.py"))
+        .args(arguments)
+        .env("PYTHONPATH", program.path("package/torch-ext"))
+        .env("WARPWRIGHT_PACKAGE_CACHE", program.path("compiled"));
+    good(program.ran(command));
+}
+
+#[test]
+fn package_for_a_gpu_falls_back_without_one() {
+    gpu_plan(&[]);
+}
+
+#[test]
+fn gpu_package_runs_in_graphs_and_streams() {
+    gpu_plan(&["--gpu"]);
 }

@@ -2,6 +2,7 @@
 //! recorded beside it.
 
 mod architectures;
+mod exported;
 mod on_host;
 
 use warpwright_build::{Outcome, Request, Target};
