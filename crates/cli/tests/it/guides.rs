@@ -37,8 +37,8 @@ macro_rules! pages {
 pages! {
     get_started: "get-started.md",
     connect_a_trainer: "guides/connect-a-trainer.md",
-    divide_a_model: "guides/divide-a-model.md",
     deploy_a_kernel: "guides/deploy-a-kernel.md",
+    divide_a_model: "guides/divide-a-model.md",
     evaluate_a_model: "guides/evaluate-a-model.md",
     make_tasks: "guides/make-tasks.md",
     optimise_a_module: "guides/optimise-a-module.md",
