@@ -15,6 +15,12 @@ use crate::printer::Printer;
 use crate::{episodes, judging, results};
 
 pub(crate) fn run(args: &Optimize, printer: Printer) -> Result<u8, Failure> {
+    let whole = &args.whole;
+    if args.episodes.resume.is_some() && (whole.is_named() || whole.inputs.is_some()) {
+        let message = "failed to resume: a resumed run has its tasks";
+        let hint = "leave out --model, --hf and --inputs".to_owned();
+        return Err(Failure::usage(message, hint));
+    }
     if let Some(dir) = &args.episodes.resume {
         let settings = Settings::from_config(&RunReader::open(dir)?.header().config)?;
         episodes::resume(&settings, dir, &args.common, args.episodes.force, printer)?;
