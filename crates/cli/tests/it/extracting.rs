@@ -105,12 +105,6 @@ fn channels_last_blocks_keep_their_strides() {
     let input = &region(&stored, "block")["inputs"][0];
     assert_eq!(input["strides"], serde_json::json!([[1024, 1, 128, 16]]));
     assert_eq!(compared(&program), 5);
-    // An honest candidate of the built-in policy passes.
-    let optimize =
-        ["optimize", "out/tasks/block.py", "--device", "cpu", "--max-turns", "2", "--json"];
-    let ran = program.run(&optimize);
-    assert_eq!(ran.code, Some(0), "{}", ran.show());
-    assert_eq!(ran.object()["verified"], true);
 }
 
 #[test]

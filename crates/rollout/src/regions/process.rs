@@ -44,15 +44,14 @@ const PACKAGE: &[(&str, &str)] = package![
     "values.py",
 ];
 
-/// The absolute path of a file that the user named.
-fn found(path: &Path, what: &str) -> Result<PathBuf, RolloutError> {
-    let absolute = std::path::absolute(path)
-        .map_err(|error| RolloutError::io(format!("find {}", path.display()), error))?;
-    if !absolute.is_file() {
-        let message = format!("failed to read {what} {}: no such file", path.display());
-        return Err(RolloutError::usage(message, None));
-    }
-    Ok(absolute)
+/// The path of a file or folder that the user named, without links and `..`: the jail mounts it by that name.
+fn found(path: &Path, what: &str, folder: bool) -> Result<PathBuf, RolloutError> {
+    let real = fs_err::canonicalize(path).ok();
+    real.filter(|real| if folder { real.is_dir() } else { real.is_file() }).ok_or_else(|| {
+        let kind = if folder { "folder" } else { "file" };
+        let message = format!("failed to read {what} {}: no such {kind}", path.display());
+        RolloutError::usage(message, "check the path".to_owned())
+    })
 }
 
 /// Shows the jail a file, and the folder around it, from which it may import. A folder in which
@@ -69,7 +68,7 @@ fn with_file(spec: Spec, file: &Path) -> Spec {
 fn source(mut spec: Spec, model: &ModelSource) -> Result<(Spec, Json), RolloutError> {
     Ok(match model {
         ModelSource::File { file, function } => {
-            let file = found(file, "the model")?;
+            let file = found(file, "the model", false)?;
             let named = json!({"file": file.to_string_lossy(), "function": function});
             (with_file(spec, &file), named)
         }
@@ -87,7 +86,7 @@ fn source(mut spec: Spec, model: &ModelSource) -> Result<(Spec, Json), RolloutEr
             (spec, json!({"module": module, "function": function, "folder": folder}))
         }
         ModelSource::Transformers { config } => {
-            let config = found(config, "the configuration")?;
+            let config = found(config, "the configuration", false)?;
             let named = json!({"hf": config.to_string_lossy()});
             (spec.read_only(&config), named)
         }
@@ -145,8 +144,7 @@ pub(super) fn run(
             ..Limits::default()
         });
     for packages in request.packages.iter().chain(&work.packages) {
-        let packages = std::path::absolute(packages)
-            .map_err(|error| RolloutError::io(format!("find {}", packages.display()), error))?;
+        let packages = found(packages, "the packages", true)?;
         search = format!("{search}:{}", packages.display());
         spec = spec.read_only(&packages);
     }
@@ -154,7 +152,7 @@ pub(super) fn run(
     let (mut spec, model) = source(spec, &request.model)?;
     let mut inputs = None;
     if let Some(path) = &request.inputs {
-        let file = found(path, "the inputs")?;
+        let file = found(path, "the inputs", false)?;
         spec = with_file(spec, &file);
         inputs = Some(file.to_string_lossy().into_owned());
     }
