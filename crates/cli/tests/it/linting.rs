@@ -53,7 +53,7 @@ fn libraries_of_a_task_are_shown_and_checked() {
     program.write("task.py", &format!("libraries = (\"cccl\", \"cutlass\")\n{source}"));
     let ran = program.run(&["task", "show", "task.py"]);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
-    assert!(ran.stdout.contains("allows cccl, cutlass"), "{}", ran.show());
+    assert!(ran.stdout.contains("# libraries: cccl, cutlass"), "{}", ran.show());
     program.write("bad.py", &format!("libraries = [\"cublas\"]\n{source}"));
     let ran = program.run(&["judge", "bad.py", "--candidate", ".", "--device", "cpu"]);
     assert_eq!(ran.code, Some(2), "{}", ran.show());
