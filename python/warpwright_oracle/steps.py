@@ -20,22 +20,21 @@ STEP = "backward"
 """The part of a candidate's mode that names such a task."""
 
 
-MOST_MODES = 1
-"""Dispatch modes around a call: a recorder has one of its own."""
-
-
 def _copies(
     outputs: Any,
+    before: int,
     clone: Callable[..., torch.Tensor] = torch._C.TensorBase.clone,
     taken: Callable[..., Any] = flatten,
     made: Callable[..., Any] = unflatten,
-    plain: Callable[..., Any] = torch._C.DisableTorchFunctionSubclass,
+    plain: Callable[..., Any] = torch._C.DisableTorchFunction,
     modes: Callable[[], int] = torch._C._len_torch_dispatch_stack,
+    functions: Callable[[], int] = torch._C._len_torch_function_stack,
 ) -> Any:
-    """The outputs of forward as they are when it returns. All that it calls is bound before a
-    candidate could replace it in torch or here."""
-    if modes() > MOST_MODES:
-        text = "a torch dispatch mode is active when forward returns: leave it in forward"
+    """The outputs of forward as they are when it returns; ``before``: the dispatch modes at the
+    start of the call, of which a recorder has one. All that it calls is bound before a candidate
+    could replace it in torch or here."""
+    if modes() > before or functions():
+        text = "a mode of torch is active when forward returns: leave it in forward"
         raise Refusal("exception", text)
     tensors: list[torch.Tensor] = []
     tree = taken(outputs, tensors)
@@ -48,7 +47,10 @@ def _copies(
 
 
 def as_called(
-    model: torch.nn.Module, mode: str, copies: Callable[[Any], Any] = _copies
+    model: torch.nn.Module,
+    mode: str,
+    copies: Callable[[Any, int], Any] = _copies,
+    modes: Callable[[], int] = torch._C._len_torch_dispatch_stack,
 ) -> Callable[..., Any]:
     """What a call of the candidate calls: the model, or both of its halves."""
     if STEP not in mode.split(":"):
@@ -61,10 +63,11 @@ def as_called(
         raise Refusal("no_backward", text)
 
     def step(inputs: Any, grad_outputs: Any) -> tuple[Any, Any]:
+        before = modes()
         outputs = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
         # Whoever calls a module reads its outputs before it calls backward. The reference's are
         # copied as well.
-        outputs = copies(outputs)
+        outputs = copies(outputs, before)
         gradients = model.backward(*grad_outputs)
         return outputs, (gradients,) if isinstance(gradients, torch.Tensor) else gradients
 
