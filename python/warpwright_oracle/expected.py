@@ -41,6 +41,13 @@ def expectation(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
             raise RuntimeError("its float64 outputs are built differently")
         oracle.truth.doubting(request["variant"], "its float64 outputs are built differently")
         truths = []
+    slicing = oracle.truth.batches
+    if truths and slicing is not None and request["double"]:
+        pairs = zip(tensors, truths, strict=True)
+        seen = [_note(t, oracle.arena.view(at), itself=False) for t, at in pairs if at is not None]
+        if not slicing.is_near(seen, own=family == OWN):
+            oracle.truth.doubt = f"slices of the batch differ from the whole on {family} inputs"
+            truths = []
     if truths:
         offset = end
     else:

@@ -83,6 +83,8 @@ class Truth:
             try:
                 found = [batches.proven(self.oracle, each, seed) for each in ("init", "other")]
                 self.batches = found[0]
+                limits = zip(*(each.limits for each in found), strict=True)
+                self.batches.limits = [max(pair) for pair in limits]
                 return ""
             except NotSliceableError as error:
                 reason = reason or str(error)
@@ -94,10 +96,15 @@ class Truth:
         return reason
 
     def caller(
-        self, variant: str, tree: Any, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self,
+        variant: str,
+        tree: Any,
+        mode: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        model: torch.nn.Module | None = None,
     ) -> Call:
-        """A call of the float64 model with these weights, on the tensors of its inputs."""
-        model = self.model(variant)
+        """A call of the float64 model with these weights, or of a copy of it, on the tensors of its
+        inputs."""
+        model = model or self.model(variant)
         if model is None:
             raise NotSliceableError("it does not run in float64")
 

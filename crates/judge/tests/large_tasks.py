@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from in_process import opened
-from warpwright_oracle import baseline, distance, expected, opening, slices
+from warpwright_oracle import baseline, batches, distance, expected, opening, slices
 from warpwright_oracle.oracle import Oracle
 
 DRAW = "torch.randn(100, 128)"
@@ -132,6 +132,38 @@ def what_slices_change_is_not_sliced() -> int:
     return len(NOT_BY_SAMPLE)
 
 
+# All of these give the same for a few samples as for slices of them.
+HIDDEN = "torch.randn(8192, 8)"
+HIDDEN_FROM_A_FEW = (
+    "x * torch.clamp(0.97 * (8192 * 8) ** 0.5 / x.norm(), max=1.0)",
+    "x + 3 * (torch.arange(x.shape[0]) >= 4506).to(x.dtype)[:, None]",
+    "torch.cat([x[:16] * 0, x[:-16]])[:x.shape[0]]",
+    "x.argmax(1) + (torch.arange(x.shape[0]) >= 4506)",
+)
+
+
+def what_a_few_samples_hide_is_not_sliced() -> int:
+    for result in HIDDEN_FROM_A_FEW:
+        oracle = opened(result, HIDDEN)
+        why = oracle.truth.divide(1)
+        assert why == "slices differ from the whole at full size", (result, why)
+        assert oracle.truth.batches is None
+    oracle = opened("torch.tanh(x)", HIDDEN)
+    assert oracle.truth.divide(1) == "", "control"
+    return len(HIDDEN_FROM_A_FEW)
+
+
+def truths_far_from_the_reference_are_not_used() -> None:
+    request = {"variant": "init", "seed": 3, "family": "own", "double": True}
+    for result, truth in (("torch.tanh(x)", "float64"), (HIDDEN_FROM_A_FEW[0], "same precision")):
+        oracle = opened(result, HIDDEN)
+        cut = frozenset({0})
+        oracle.truth.batches = batches.Batches(cut, 8192, 256, [torch.float32], [1e-5])
+        told = oracle.expected(request)
+        assert told["notes"][0]["truth"] == truth, (result, told["notes"])
+        assert bool(told["doubt"]) == (truth != "float64"), told["doubt"]
+
+
 def memory_that_lacks_makes_slices_smaller() -> None:
     oracle = opened("torch.relu(x)", DRAW)
     assert oracle.truth.divide(1) == ""
@@ -155,12 +187,14 @@ def memory_that_lacks_makes_slices_smaller() -> None:
 def main() -> None:
     looked = pieces_tell_what_the_whole_does()
     looked += slices_give_what_the_whole_gives() + what_slices_change_is_not_sliced()
+    looked += what_a_few_samples_hide_is_not_sliced()
+    truths_far_from_the_reference_are_not_used()
     memory_that_lacks_makes_slices_smaller()
     opening.LARGE_BYTES = expected.LARGE_BYTES = baseline.LARGE_BYTES = 1
     result_is_its_own_truth()
     who_changes_or_returns_inputs_gets_copies()
     who_changes_inputs_now_and_then_is_found()
-    print(f"looked at {looked + 4}")
+    print(f"looked at {looked + 5}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 //! inputs they are measured on (`tests/honest_sums.py`, `errors_by_size.py`, `other_inputs.py`,
 //! `admission.py`), how those are sampled (`sampling.py`), truths by themselves (`truths.py`), elements near a
 //! tie (`ties.py`), which references compute (`what_computes.py`), and what differs for large tasks
-//! (`large_tasks.py`).
+//! (`large_tasks.py`) and steps (`steps.py`).
 
 use crate::testing::python_test;
 
@@ -46,12 +46,17 @@ fn truths_alone_agree_with_full_expectations() {
 
 #[test]
 fn large_tasks_are_judged_without_copies() {
-    assert_eq!(python_test("large_tasks.py"), "looked at 33");
+    assert_eq!(python_test("large_tasks.py"), "looked at 38");
 }
 
 #[test]
 fn accumulating_scatters_need_a_kernel() {
     assert_eq!(python_test("what_computes.py"), "asked of 11 6");
+}
+
+#[test]
+fn modes_of_torch_keep_no_output_from_being_copied() {
+    assert_eq!(python_test("steps.py"), "tried 4");
 }
 
 #[test]
