@@ -37,7 +37,8 @@ pub(crate) fn workload_scaled_down(
     }
     *argument = Value::from(to);
     let made = with_list(source, place, &workloads);
-    let (mut fits, rest) = labelled(&made);
+    // A byte-order mark is one only at the start, where the label is written.
+    let (mut fits, rest) = labelled(made.trim_start_matches('\u{feff}'));
     let from = fits.iter().find(|fit| fit.workload.as_deref() == Some(name)).map(|fit| fit.from);
     fits.retain(|fit| fit.workload.as_deref() != Some(name));
     let workload = Some(name.to_owned());
@@ -150,6 +151,17 @@ mod tests {
             task.workload_scaled_down("none", 2),
             Err(FitError::NoWorkload("none".to_owned()))
         );
+    }
+
+    #[test]
+    fn labels_replace_a_byte_order_mark() {
+        let task = Task::from_source("t", format!("\u{feff}{TASK}"));
+        let scaled = task.workload_scaled_down("big \"b\"", 4).unwrap();
+        assert!(!scaled.source.contains('\u{feff}'), "{:?}", scaled.source);
+        assert_eq!(scaled.fits().len(), 1);
+        assert_eq!(sizes(&scaled), [16, 16, 32]);
+        let further = scaled.workload_scaled_down("big \"b\"", 2).unwrap();
+        assert_eq!(sizes(&further), [16, 8, 32]);
     }
 
     #[test]
