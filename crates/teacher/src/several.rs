@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::draft::{Planned, Workload};
 use crate::plan::Target;
 use crate::sizes::{self, Dim, Samples};
-use crate::trace::{self, Several};
+use crate::trace::{self, Constant, Several};
 
 pub(crate) use write::write;
 
@@ -86,8 +86,9 @@ pub(crate) fn generalise(several: &Several, target: &Target) -> Vec<General> {
         .map(|i| i * (by_volume.len() - 1) / (by_volume.len().min(MOST) - 1).max(1))
         .collect();
     let chosen = few.into_iter().filter_map(|at| by_volume.get(at));
-    let side = |own: &[i64], step: i64| -> Option<Side> {
-        let sizes = near(own, step);
+    let side = |like: usize, sizes: &[i64], step: i64| -> Option<Side> {
+        let own = several.workloads.get(like).and_then(|(_, graph)| trace::read(graph).ok())?;
+        let sizes = near(sizes, step);
         if sizes.iter().flatten().any(|size| *size < 1) {
             return None;
         }
@@ -96,14 +97,28 @@ pub(crate) fn generalise(several: &Several, target: &Target) -> Vec<General> {
             Planned::new(trace::read(&graph).ok()?, target).ok()
         };
         let planned: Option<Vec<Planned>> = sizes.iter().map(planned).collect();
-        Some(Side { samples: Samples::new(sizes), planned: planned? })
+        let planned =
+            planned.filter(|all| all.iter().all(|one| has_constants(&own.constants, one)))?;
+        Some(Side { samples: Samples::new(sizes), planned })
     };
     let one = |(sample, like): &(usize, usize)| {
         let own = samples.of(*sample).to_vec();
-        let sides = [1, -1].into_iter().filter_map(|step| side(&own, step)).collect();
+        let sides = [1, -1].into_iter().filter_map(|step| side(*like, &own, step)).collect();
         General { like: *like, dims: dims.clone(), own, sides }
     };
     chosen.map(one).collect()
+}
+
+/// Whether a graph has these constants. The files hold those of workloads alone, which would be
+/// wrong where the values depend on sizes.
+fn has_constants(own: &[Constant], planned: &Planned) -> bool {
+    let theirs = &planned.trace.constants;
+    let same = |(mine, other): (&Constant, &Constant)| {
+        // One value stands for any number of elements.
+        let fits = mine.values.len() == 1 || mine.shape == other.shape;
+        fits && mine.dtype == other.dtype && mine.values == other.values
+    };
+    own.len() == theirs.len() && own.iter().zip(theirs).all(same)
 }
 
 /// Workloads whose graphs follow the same rules, and their graphs, then those of probes.

@@ -53,6 +53,35 @@ fn numbers_without_a_rule_leave_no_general_form() {
     assert!(text.contains("raise ValueError"), "{text}");
 }
 
+/// The files hold the constants of workloads alone.
+#[test]
+fn constants_that_depend_on_sizes_leave_no_general_form() {
+    let scaled = |depends: bool| {
+        move |text: String| {
+            let rows = text.split("\"shape\":[").nth(1).unwrap().split(',').next().unwrap();
+            let rows: i64 = if depends { rows.parse().unwrap() } else { 64 };
+            let constant = format!(
+                "\"constants\":[{{\"name\":\"c\",\"shape\":[2],\"dtype\":\"float32\",\
+                 \"values\":[{rows},{}]}}",
+                2 * rows
+            );
+            let last = "\"outputs\":[{\"n\":\"mul_1\"}]";
+            let (before, node) = text.split_once("{\"name\":\"mul_1\"").unwrap();
+            let node = node.split_once('\n').unwrap().0;
+            let scale = node.replace("\"mul\"", "\"mul_1\"").replace("p_weight", "c");
+            assert!(scale.contains("{\"n\":\"c\"}"), "{scale}");
+            let nodes = format!("{{\"name\":\"mul_1\"{node},\n{{\"name\":\"mul_2\"{scale}\n],\n");
+            format!("{before}{nodes}{}}}", last.replace("mul_1", "mul_2"))
+                .replace("\"constants\":[\n", &constant)
+                .replace("2048", "2")
+        }
+    };
+    for (depends, is_general) in [(false, true), (true, false)] {
+        let text = model(&printed(&[64], &[129, 259], scaled(depends)));
+        assert_eq!(text.contains("def _forward_any_0("), is_general, "{text}");
+    }
+}
+
 #[test]
 fn suffixes_are_distinct_identifiers() {
     let draft = |name: &str| {
