@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,8 +19,6 @@ from ._package import Files
 ALIGN = {"cpu": 64, "cuda": 256}
 ROOM = 512
 """Workspaces begin at multiples of this, and the allocator gives no less."""
-PREPARED = 16
-"""Sets of weights per workload that are kept ready."""
 
 
 def misfit(tensor: torch.Tensor, form: dict[str, Any]) -> str | None:
@@ -52,13 +51,17 @@ def nearer(one: str, other: str) -> str:
 class Ready:
     """Device code and memory that lasts, for one set of weights."""
 
-    def __init__(self, plan: _native.Plan, lasting: torch.Tensor, held: list[Any]) -> None:
+    def __init__(self, plan: _native.Plan, lasting: torch.Tensor) -> None:
         self.plan = plan
         self.lasting = lasting
-        self.held = held
-        self.copies: list[torch.Tensor] | None = None
+        # Weak, so that a model that is deleted is freed; storages that are gone keep their name.
+        self.held: list[StorageWeakRef] = []
+        self.versions: list[int] | None = None
+        # Of weights that are not aligned. The others are used where they lie.
+        self.copies: dict[int, torch.Tensor] = {}
         self.lock = threading.Lock()
         self.stream: torch.cuda.Stream | None = None
+        self.captured = False
 
     def expired(self) -> bool:
         """Whether a weight that it was made for is gone."""
@@ -77,15 +80,47 @@ class Workload:
         self.made = [form for form in spec["results"] if "slot" in form["home"]]
         self.uses = Counter(form["home"]["slot"] for form in self.made)
         self.code: _native.Code | None = None
-        self.ready: OrderedDict[Any, Ready] = OrderedDict()
+        self.opened: dict[torch.device, _native.Plan] = {}
+        self.ready: dict[Any, Ready] = {}
+        # CUDA graphs replay launches of these; nothing tells when a graph is gone.
+        self.kept: list[Ready] = []
         self.lock = threading.Lock()
         self.stats: Counter[str] = Counter()
 
-    def load(self) -> None:
-        """Compiles and loads the launch code."""
+    def load(self, device: torch.device) -> None:
+        """Compiles and loads the launch code, and the device code for the first use."""
         with self.lock:
-            if self.code is None:
-                self.code = _native.Code(self.files, self.spec["folder"])
+            known = [*self.opened, *(key[0] for key in self.ready)]
+            if device not in known:
+                self.opened[device] = self._open(device)
+
+    def _open(self, device: torch.device) -> _native.Plan:
+        if self.code is None:
+            self.code = _native.Code(self.files, self.spec["folder"])
+        images = [self.files.read(path) for path in self.spec["images"]]
+        with self._on(device):
+            if self.device == "cuda":
+                # Makes the device's context the thread's.
+                torch.cuda.synchronize(device)
+            return self.code.open(images, as_files=self.device == "cpu")
+
+    def _on(self, device: torch.device) -> Any:
+        return torch.cuda.device(device) if self.device == "cuda" else nullcontext()
+
+    def invalidate(self) -> None:
+        """Prepares all weights again at the next call."""
+        with self.lock:
+            for key in list(self.ready):
+                self._retire(key)
+
+    def _retire(self, key: Any) -> None:
+        """Forgets a set, unless a CUDA graph may launch it."""
+        old = self.ready.pop(key)
+        if old.captured:
+            self.kept.append(old)
+        elif self.device == "cuda":
+            # Device code is unloaded, which launches may still run.
+            torch.cuda.synchronize(key[0])
 
     def misfit(self, inputs: list[torch.Tensor], count: int) -> str | None:
         """What of the first inputs is not as judged."""
@@ -108,12 +143,11 @@ class Workload:
         """Launches the judged plan on the current stream."""
         first = inputs[0] if inputs else weights[0]
         device = first.device
-        guard = torch.cuda.device(device) if self.device == "cuda" else nullcontext()
-        with guard, torch.no_grad():
+        with self._on(device), torch.no_grad():
             ready = self._prepared(device, weights)
             given = [self._aligned(tensor) for tensor in inputs]
             weights = [
-                self._aligned(weight) if ready.copies is None else ready.copies[index]
+                ready.copies[index] if index in ready.copies else self._aligned(weight)
                 for index, weight in enumerate(weights)
             ]
             direct = self._direct(device)
@@ -198,58 +232,80 @@ class Workload:
 
     def _follow(self, ready: Ready, device: torch.device) -> None:
         """Orders calls in different streams that share what lasts."""
-        if self.device != "cuda" or not self.spec["stateful"]:
+        if self.device != "cuda":
             return
         stream = torch.cuda.current_stream(device)
         before = ready.stream
-        moved = before is not None and before != stream
-        if moved and not torch.cuda.is_current_stream_capturing():
-            stream.wait_stream(before)
+        capturing = torch.cuda.is_current_stream_capturing()
+        if capturing:
+            ready.captured = True
+        elif before != stream:
+            # Its memory is not given away before this stream has used it.
+            ready.lasting.record_stream(stream)
+            if before is not None and self.spec["stateful"]:
+                stream.wait_stream(before)
         ready.stream = stream
 
     def _prepared(self, device: torch.device, weights: list[torch.Tensor]) -> Ready:
         """Device code for these weights: they are prepared again when one of them changes."""
         key: Any = (device,)
+        versions: list[int] | None = []
         if self.spec["prepares"]:
-            key = (device, *[_identity(weight) for weight in weights])
+            key = (device, *[_place(weight) for weight in weights])
+            versions = _versions(weights)
         with self.lock:
             found = self.ready.get(key)
-            if found is not None:
-                self.ready.move_to_end(key)
+            if found is not None and versions is not None and found.versions == versions:
                 return found
             if self.device == "cuda" and torch.cuda.is_current_stream_capturing():
                 raise RuntimeError(
                     "failed to prepare the weights of an exported kernel while a CUDA graph is "
                     "captured: call the module once before the capture"
                 )
-            for old in [key for key, ready in self.ready.items() if ready.expired()]:
-                del self.ready[old]
-            while len(self.ready) >= PREPARED:
-                self.ready.popitem(last=False)
-            made = self._prepare(device, weights)
+            for old in [other for other, ready in self.ready.items() if ready.expired()]:
+                self._retire(old)
+            # Memory that lasts must not lie in the pool of a CUDA graph that is warmed up, which
+            # has the allocations of a thread and of its stream.
+            with ThreadPoolExecutor(1) as thread:
+                made = thread.submit(self._prepare, device, weights).result()
+            if key in self.ready:
+                self._retire(key)
+            made.versions = versions
             self.ready[key] = made
             return made
 
     def _prepare(self, device: torch.device, weights: list[torch.Tensor]) -> Ready:
+        if self.device != "cuda":
+            with torch.no_grad():
+                return self._made(device, weights)
+        torch.cuda.synchronize(device)
+        stream = torch.cuda.Stream(device)
+        with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
+            made = self._made(device, weights)
+            stream.synchronize()
+            return made
+
+    def _made(self, device: torch.device, weights: list[torch.Tensor]) -> Ready:
         spec = self.spec
-        if self.code is None:
-            self.code = _native.Code(self.files, spec["folder"])
-        images = [self.files.read(path) for path in spec["images"]]
-        plan = self.code.open(images, as_files=self.device == "cpu")
+        plan = self.opened.pop(device, None) or self._open(device)
         lasting = torch.zeros(spec["lasting_bytes"] + ROOM, dtype=torch.uint8, device=device)
         for table in spec["tables"]:
             content = torch.frombuffer(bytearray(self.files.read(table["file"])), dtype=torch.uint8)
             lasting[table["offset"] : table["offset"] + table["bytes"]].copy_(content)
+        ready = Ready(plan, lasting)
         if not spec["prepares"]:
-            return Ready(plan, lasting, [])
-        ready = Ready(plan, lasting, [StorageWeakRef(w.untyped_storage()) for w in weights])
+            return ready
+        ready.held = [StorageWeakRef(weight.untyped_storage()) for weight in weights]
         # What is prepared may hold the addresses of the weights.
-        ready.copies = [self._aligned(weight) for weight in weights]
-        before = [weight.clone() for weight in ready.copies]
+        given = [self._aligned(weight) for weight in weights]
+        for index, (weight, used) in enumerate(zip(weights, given, strict=True)):
+            if used is not weight:
+                ready.copies[index] = used
+        before = [weight.clone() for weight in given]
         scratch = torch.empty(spec["library_bytes"] + 2 * ROOM, dtype=torch.uint8, device=device)
-        call = self._call(ready, ([], ready.copies, []), scratch, device)
+        call = self._call(ready, ([], given, []), scratch, device)
         plan.run("prepare", call)
-        for weight, copy in zip(ready.copies, before, strict=True):
+        for weight, copy in zip(given, before, strict=True):
             if not torch.equal(_bytes(weight), _bytes(copy)):
                 weight.copy_(copy)
                 raise RuntimeError(
@@ -264,8 +320,14 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def _identity(weight: torch.Tensor) -> tuple[int, ...]:
-    """Changes when the weight's memory or content does, as far as torch counts."""
-    version = -1 if weight.is_inference() else weight._version
+def _place(weight: torch.Tensor) -> tuple[int, ...]:
+    """Changes when the weight's memory does."""
     storage = weight.untyped_storage()
-    return (storage._cdata, weight.storage_offset(), weight.data_ptr(), version)
+    return (storage._cdata, weight.storage_offset(), weight.data_ptr())
+
+
+def _versions(weights: list[torch.Tensor]) -> list[int] | None:
+    """Change when the content does, as far as torch counts; none where it does not."""
+    if any(weight.is_inference() for weight in weights):
+        return None
+    return [weight._version for weight in weights]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -43,6 +44,7 @@ class Task:
         self.unavailable: str | None = None
         self.devices: frozenset[int] = frozenset()
         self.checked = False
+        self.lock = threading.Lock()
         self.reasons: Counter[str] = Counter()
         self.warned: set[str] = set()
         _tasks[self.operator.name] = self
@@ -52,14 +54,24 @@ class Task:
         """Finds out once whether this machine can run the kernels."""
         if self.checked:
             return
-        self.checked = True
-        try:
-            self.unavailable = self._lacks()
-            if self.unavailable is None:
-                for workload in self.operator.workloads:
-                    workload.load()
-        except UnavailableError as error:
-            self.unavailable = str(error)
+        with self.lock:
+            if self.checked:
+                return
+            try:
+                self.unavailable = self._lacks()
+                if self.unavailable is None:
+                    for workload in self.operator.workloads:
+                        workload.load(self._device())
+            except UnavailableError as error:
+                self.unavailable = str(error)
+            self.checked = True
+
+    def _device(self) -> torch.device:
+        """A device that the kernels are for; the current one if it is one."""
+        if self.spec["device"] == "cpu":
+            return torch.device("cpu")
+        current = torch.cuda.current_device()
+        return torch.device("cuda", current if current in self.devices else min(self.devices))
 
     def _lacks(self) -> str | None:
         if self.spec["device"] == "cpu":
@@ -121,6 +133,10 @@ class Task:
             if why is not None:
                 return [], f"{why} of the weights"
             weights.append(weight)
+        # Traced code cannot ask; there the operator prepares such weights at each call.
+        counted = torch.compiler.is_compiling() or not workload.spec["prepares"]
+        if not counted and any(weight.is_inference() for weight in weights):
+            return [], "weights in inference mode"
         tensors = [*inputs, *weights]
         first = tensors[0].device
         if first.type != self.spec["device"]:
@@ -250,8 +266,7 @@ class Package:
         otherwise."""
         for task in self.tasks.values():
             for workload in task.operator.workloads:
-                with workload.lock:
-                    workload.ready.clear()
+                workload.invalidate()
 
     def module(self, name: str) -> type[torch.nn.Module]:
         """The class that replaces the reference of a task."""

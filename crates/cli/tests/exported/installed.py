@@ -1,6 +1,7 @@
 """Tests of installed packages; `exporting.rs` exports and installs them."""
 
 import copy
+import gc
 import hashlib
 import importlib
 import json
@@ -18,6 +19,7 @@ import linear
 import rms_norm
 import scale
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 warnings.simplefilter("ignore")
 
@@ -195,6 +197,55 @@ class Installed(unittest.TestCase):
             one.linear.weight.data.mul_(3)
             linear.invalidate()
             close(one(x), expected(one, x))
+
+    def test_many_sets_of_weights_stay_prepared(self) -> None:
+        models, (x,) = [linear.Linear() for _ in range(18)], inputs(linear)
+        (workload,) = next(iter(linear.package.tasks.values())).operator.workloads
+        with torch.no_grad():
+            for model in models:
+                model(x)
+            prepared = counted(linear)["prepared"]
+            for model in models:
+                close(model(x), expected(model, x))
+            self.assertEqual(counted(linear)["prepared"], prepared)
+            with torch.inference_mode():
+                models[0].linear.weight.add_(1)
+            close(models[0](x), expected(models[0], x))
+            self.assertEqual(counted(linear)["prepared"], prepared + 1)
+            storages = [StorageWeakRef(one.linear.weight.untyped_storage()) for one in models]
+            del models, model
+            gc.collect()
+            self.assertTrue(all(storage.expired() for storage in storages))
+            last = linear.Linear()
+            last(x)
+        self.assertEqual(sum(not ready.expired() for ready in workload.ready.values()), 1)
+        self.assertEqual(len(workload.ready), 1)
+
+    def test_prepared_sets_of_captured_graphs_are_kept(self) -> None:
+        (workload,) = next(iter(linear.package.tasks.values())).operator.workloads
+        model, (x,) = linear.Linear(), inputs(linear)
+        with torch.no_grad():
+            model(x)
+            (ready,) = [ready for ready in workload.ready.values() if not ready.expired()]
+            ready.captured = True
+            model.linear.weight.add_(1)
+            model(x)
+        self.assertTrue(any(kept is ready for kept in workload.kept))
+        self.assertFalse(any(other is ready for other in workload.ready.values()))
+        workload.kept.clear()
+
+    def test_weights_in_inference_mode_are_never_stale(self) -> None:
+        (task,) = linear.package.tasks.values()
+        before = counted(linear)["reasons"].get("weights in inference mode", 0)
+        with torch.inference_mode():
+            model, (x,) = linear.Linear(), inputs(linear)
+            for _ in range(2):
+                close(model(x), expected(model, x))
+                # The operator itself, as traced code calls it.
+                close(task.operator.call(x, *weights(linear, model)), expected(model, x))
+                model.linear.weight.mul_(2)
+        reasons = counted(linear)["reasons"]
+        self.assertEqual(reasons["weights in inference mode"], before + 2)
 
     def test_training_mode_changes_nothing_here(self) -> None:
         model, (x,) = linear.Linear().train(), inputs(linear)
