@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 from pathlib import Path
@@ -275,6 +276,62 @@ class Installed(unittest.TestCase):
             ran = subprocess.run(command, capture_output=True, text=True, check=True)
             checks = json.loads(ran.stdout)["checks"]
             self.assertEqual([row["result"] for row in checks], ["right"] * workloads)
+
+    def test_check_finds_what_is_wrong(self) -> None:
+        check = importlib.import_module("linear.check")
+        one, nan, inf = torch.ones(8), float("nan"), float("inf")
+        broken, huge = one.clone(), one.clone()
+        broken[3], huge[3] = nan, inf
+
+        def right(made: Any, wanted: Any, truth: Any = None) -> bool:
+            error, most = check._compare(made, wanted, truth)
+            return error <= most
+
+        for truth in (None, one.double()):
+            self.assertTrue(right(one, one, truth))
+            self.assertTrue(right(one * (1 + 1e-7), one, truth))
+            for wrong in (broken, huge, one * 1.001, one * 0, one[:4], one.double()):
+                self.assertFalse(right(wrong, one, truth))
+                # Also beside a tensor that is right, at either place.
+                pair = None if truth is None else [truth, truth]
+                self.assertFalse(right([wrong, one], [one, one], pair))
+                self.assertFalse(right([one, wrong], [one, one], pair))
+        self.assertTrue(right(broken, broken) and right(huge, huge))
+        self.assertFalse(right(broken, huge))
+        low = torch.randn(64).bfloat16()
+        self.assertTrue(right(low * 1.01, low))
+        self.assertFalse(right(low + 2, low))
+        self.assertEqual(check._worst([(0.0, 1.0), (inf, 0.0), (0.0, 1.0)]), (inf, 0.0))
+
+    def test_check_compares_inputs_that_calls_change(self) -> None:
+        check = importlib.import_module("add_relu.check")
+        (task,) = add_relu.package.tasks.values()
+
+        class Model(torch.nn.Module):
+            def forward(self, x: torch.Tensor, scale: dict[str, torch.Tensor]) -> None:
+                x.mul_(scale["by"])
+
+        class Idle(Model):
+            warpwright_raises = False
+
+            def forward(self, x: torch.Tensor, scale: dict[str, torch.Tensor]) -> None:
+                pass
+
+        class Right(Idle, Model):
+            forward = Model.forward
+
+        def get_inputs() -> dict[str, Any]:
+            return {"scale": {"by": torch.full((4,), 2.0)}, "x": torch.randn(4)}
+
+        reference = types.SimpleNamespace(Model=Model, get_inputs=get_inputs)
+        files = types.SimpleNamespace(reference=lambda path: reference)
+        for kind, result in ((Idle, "wrong"), (Right, "right")):
+            package = types.SimpleNamespace(files=files, modules={"task": kind})
+            fake = copy.copy(task)
+            fake.operator = types.SimpleNamespace(template=Model)
+            workload = task.operator.workloads[0]
+            row = check._check(package, ("task", fake), (0, workload), 1)
+            self.assertEqual(row["result"], result, row)
 
     def test_launch_code_was_built_with_the_wheel(self) -> None:
         for package in (add_relu, linear, rms_norm, scale):
