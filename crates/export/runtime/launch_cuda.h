@@ -35,6 +35,9 @@ static_assert(sizeof(WwAttribute) == 72 && sizeof(WwConfig) == 56, "as in cuda.h
 static_assert(sizeof(WwRows) == 56 && sizeof(WwCopyRows) == 128, "as in cuda.h");
 
 #define WW_DRIVER(X)                                                                                                 \
+  X(context, "cuCtxGetCurrent", int, (WwHandle*))                                                                    \
+  X(context_set, "cuCtxSetCurrent", int, (WwHandle))                                                                 \
+  X(context_primary, "cuDevicePrimaryCtxRetain", int, (WwHandle*, int))                                              \
   X(module_load, "cuModuleLoadData", int, (WwHandle*, const void*))                                                  \
   X(module_unload, "cuModuleUnload", int, (WwHandle))                                                                \
   X(module_function, "cuModuleGetFunction", int, (WwHandle*, WwHandle, const char*))                                 \
@@ -147,6 +150,7 @@ struct WwState {
   WwHandle* streams;  // [0] is the caller's, in a call
   WwHandle* events;   // the call's begin, the ends of the other streams, and those between operations
   WwHandle* blas;     // one per stream
+  WwHandle context;
   bool capturing;
 };
 
@@ -212,6 +216,15 @@ static void ww_close_plan(WwState* state) {
   delete state;
 }
 
+// A host thread has no context before it has called the runtime; it then uses device 0.
+static int ww_context(WwHandle* context) {
+  WW_TRY("failed to look at the context", ww_driver.context(context));
+  if (*context) return 0;
+  WW_TRY("failed to retain the primary context", ww_driver.context_primary(context, 0));
+  WW_TRY("failed to set the context", ww_driver.context_set(*context));
+  return 0;
+}
+
 static int ww_open_plan(const WwPlan& plan, const WwImage* images, WwState** made) {
   static const char* const driver[] = {"libcuda.so.1", nullptr};
   static const char* const blas[] = {"libcublas.so.13", "libcublas.so.12", nullptr};
@@ -223,6 +236,8 @@ static int ww_open_plan(const WwPlan& plan, const WwImage* images, WwState** mad
     if (!library) return ww_fail("there is no cuBLAS 12 or 13", -1);
     if (const int code = ww_resolve(ww_blas, library)) return code;
   }
+  WwHandle context = nullptr;
+  if (const int code = ww_context(&context)) return code;
   WwState* state = new WwState{plan,
                                new WwHandle[plan.modules + 1]{},
                                new WwHandle[plan.kernel_count + 1]{},
@@ -230,6 +245,7 @@ static int ww_open_plan(const WwPlan& plan, const WwImage* images, WwState** mad
                                new WwHandle[plan.streams + 1]{},
                                new WwHandle[ww_events(plan) + 1]{},
                                new WwHandle[plan.streams + 1]{},
+                               context,
                                false};
   if (const int code = ww_load(*state, images)) {
     ww_close_plan(state);
@@ -242,6 +258,10 @@ static int ww_open_plan(const WwPlan& plan, const WwImage* images, WwState** mad
 // A call begins and ends in the caller's stream: the others wait for its begin, and its end waits for them.
 static inline int ww_begin(WwState& state, const WwCall& call) {
   state.streams[0] = call.stream;
+  WwHandle context = nullptr;
+  WW_TRY("failed to look at the context", ww_driver.context(&context));
+  // Of a thread that is new.
+  if (!context) WW_TRY("failed to set the context", ww_driver.context_set(state.context));
   int status = 0;
   WW_TRY("failed to look at the stream", ww_driver.stream_capturing(call.stream, &status));
   state.capturing = status != 0;

@@ -142,10 +142,12 @@ fn generated_code_calls_the_driver_as_the_plan_says() {
         );
     }
     let main = at("main");
-    compiled(folder.path(), &["-DMAIN", text(&stub), "-o", text(&main), "-ldl"]);
+    compiled(folder.path(), &["-DMAIN", text(&stub), "-o", text(&main), "-ldl", "-pthread"]);
     let told = ran(&main, &[text(&at("launch.so"))], folder.path());
     let (first, captured) = told.split_at(told.rfind("ww_forward").unwrap());
     insta::assert_snapshot!(first, @r#"
+    retain 0
+    context c0
     load image
     function relu\"
 
@@ -195,6 +197,7 @@ fn generated_code_calls_the_driver_as_the_plan_says() {
     assert!(first.contains(&launch(" attribute 2 1 attribute 6 1")), "{first}");
     assert!(captured.contains(&launch(" attribute 2 1")), "{captured}");
     assert!(!captured.contains("failed"), "{captured}");
+    assert!(captured.starts_with("ww_forward\ncontext c0\n"), "{captured}");
 }
 
 #[test]
