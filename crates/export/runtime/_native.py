@@ -18,6 +18,7 @@ from ._package import Files
 ABI = 1
 HEADERS = ("launch_common.h", "launch_cuda.h", "launch_host.h")
 BUILT = "_built"
+CACHE = "WARPWRIGHT_PACKAGE_CACHE"
 
 
 class UnavailableError(RuntimeError):
@@ -65,25 +66,44 @@ def compiler() -> list[str] | None:
     return None
 
 
-def compile_to(folder: Path, source: Path, target: Path) -> None:
-    """Compiles launch code. ``target`` appears whole or not at all."""
+def built(folder: Path, name: str) -> Path | None:
+    """The launch code of this name. The SHA-256 in its file's name is compared."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        if path.name == f"{name}-{hashlib.sha256(path.read_bytes()).hexdigest()}.so":
+            return path
+    return None
+
+
+def compile_to(folder: Path, source: Path, target: Path, name: str) -> Path:
+    """Compiles launch code of this name into ``target``. It appears whole or not at all."""
     command = compiler()
     if command is None:
         raise UnavailableError("there is no C++ compiler: install g++, or set CXX")
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=target) as scratch:
         made = Path(scratch) / "launch.so"
         flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility-inlines-hidden"]
         command += [*flags, "-I", str(folder), str(source), "-o", str(made), "-ldl"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise UnavailableError(f"failed to compile {source}: {ran.stderr.strip()[-500:]}")
-        os.replace(made, target)
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()
+        return made.replace(target / f"{name}-{digest}.so")
+
+
+def must_be_own(folder: Path) -> None:
+    """Refuses a folder in which others can put code."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise UnavailableError(
+            f"others can write to {folder}, from which launch code is loaded: run `chmod go-w` on "
+            f"it if it is yours, or name another folder in {CACHE}"
+        )
 
 
 def cache() -> Path:
     """Where launch code is kept that was compiled at first use."""
-    chosen = os.environ.get("WARPWRIGHT_PACKAGE_CACHE")
+    chosen = os.environ.get(CACHE)
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -95,16 +115,15 @@ class Code:
 
     def __init__(self, files: Files, folder: str) -> None:
         source = f"{folder}/launch.cpp"
-        name = f"{key(files, source)}.so"
-        path = files.folder / BUILT / name
-        if not path.is_file():
-            path = cache() / name
-        if not path.is_file():
-            compile_to(files.folder, files.folder / source, path)
+        name = key(files, source)
         try:
+            path = built(files.folder / BUILT, name) or self._cached(files, source, name)
             library = ctypes.CDLL(str(path))
         except OSError as error:
-            raise UnavailableError(f"failed to load the launch code: {error}") from error
+            raise UnavailableError(
+                f"failed to load the launch code: {error}; name a folder in {CACHE} that can be "
+                "written and whose libraries can be loaded"
+            ) from error
         if library.ww_abi() != ABI:
             raise UnavailableError(f"{path} is launch code of another version")
         library.ww_error.restype = ctypes.c_char_p
@@ -116,11 +135,34 @@ class Code:
         library.ww_close.restype = None
         self.library = library
 
+    @staticmethod
+    def _cached(files: Files, source: str, name: str) -> Path:
+        folder = cache()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        must_be_own(folder)
+        found = built(folder, name)
+        return found or compile_to(files.folder, files.folder / source, folder, name)
+
     def open(self, images: list[bytes], as_files: bool) -> Plan:
         """Loads device code. Libraries of the host are loaded from anonymous files, so that what
         is loaded is what was compared, and every plan has variables of its own."""
         table = (Image * (len(images) + 1))()
         state = ctypes.c_void_p()
+        try:
+            code = self._open(images, as_files, table, state)
+        except OSError as error:
+            raise UnavailableError(f"failed to load the kernels: {error}") from error
+        if code:
+            raise UnavailableError(self.error())
+        return Plan(self, state)
+
+    def _open(
+        self,
+        images: list[bytes],
+        as_files: bool,
+        table: ctypes.Array[Image],
+        state: ctypes.c_void_p,
+    ) -> int:
         # The loader takes files of one name for one library, and numbers of files come again.
         with tempfile.TemporaryDirectory() as names, contextlib.ExitStack() as opened:
             for index, content in enumerate(images):
@@ -133,10 +175,7 @@ class Code:
                     name = Path(names) / str(index)
                     name.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
                     table[index].path = str(name).encode()
-            code = self.library.ww_open(table, ctypes.byref(state))
-        if code:
-            raise UnavailableError(self.error())
-        return Plan(self, state)
+            return self.library.ww_open(table, ctypes.byref(state))
 
     def error(self) -> str:
         """What failed last in this thread."""

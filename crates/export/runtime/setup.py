@@ -30,9 +30,9 @@ class Build(build_py):
         for task in files.spec["tasks"]:
             for workload in task["workloads"]:
                 source = f"{workload['folder']}/launch.cpp"
-                target = folder / native.BUILT / f"{native.key(files, source)}.so"
+                name = native.key(files, source)
                 try:
-                    native.compile_to(folder, folder / source, target)
+                    native.compile_to(folder, folder / source, folder / native.BUILT, name)
                 except native.UnavailableError as error:
                     print(f"{source} is compiled at first use: {error}")
 

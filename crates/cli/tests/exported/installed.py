@@ -4,7 +4,10 @@ import copy
 import gc
 import hashlib
 import importlib
+import importlib.util
 import json
+import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -49,6 +52,15 @@ def expected(model: torch.nn.Module, *args: torch.Tensor) -> Any:
 def close(made: Any, wanted: Any) -> None:
     """Sums in another order."""
     torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-4)
+
+
+def _native(package: Any, workload: Any) -> Any:
+    native = importlib.import_module(f"{package.__name__}._native")
+    return native.Code(package.package.files, workload.spec["folder"])
+
+
+def _cannot_load(images: list[bytes], as_files: bool) -> Any:
+    raise importlib.import_module("add_relu._native").UnavailableError("no driver")
 
 
 CASES = [(add_relu, add_relu.AddRelu, 0), (linear, linear.Linear, 0)]
@@ -368,6 +380,70 @@ class Installed(unittest.TestCase):
         (folder / "manifest.json").write_text(json.dumps(manifest))
         with self.assertRaisesRegex(RuntimeError, "has registered others under this name"):
             importlib.import_module("impostor")
+
+    def loaded(self, name: str, cache: Path) -> str:
+        """What a copied package of another process says when its launch code comes from `cache`."""
+        folder = self.copied(name)
+        shutil.rmtree(folder / "_built", ignore_errors=True)
+        program = (
+            f"import torch, {name} as p\nm = p.AddRelu()\n"
+            "(t,) = p.package.tasks.values()\nx = torch.randn(t.spec['workloads'][0]['inputs']"
+            "[0]['shape'])\nm(x, x)\nprint(t.unavailable)"
+        )
+        given = {"PYTHONPATH": str(folder.parent), "WARPWRIGHT_PACKAGE_CACHE": str(cache)}
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return ran.stdout.strip()
+
+    def test_launch_code_of_others_is_not_loaded(self) -> None:
+        cache = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, cache)
+        self.assertEqual(self.loaded("own", cache), "None")
+        (code,) = cache.glob("*.so")
+        # Not what was compiled: it is compiled again.
+        code.write_bytes(b"other")
+        self.assertEqual(self.loaded("torn", cache), "None")
+        self.assertNotEqual(code.read_bytes(), b"other")
+        cache.chmod(0o777)
+        told = self.loaded("shared", cache)
+        self.assertIn("others can write to", told)
+        self.assertIn("WARPWRIGHT_PACKAGE_CACHE", told)
+        # No folder: the reference computes.
+        file = cache / "file"
+        file.write_text("")
+        self.assertIn("WARPWRIGHT_PACKAGE_CACHE", self.loaded("nowhere", file / "cache"))
+
+    def test_compiled_bytecode_of_a_reference_is_not_run(self) -> None:
+        folder = self.copied("cached")
+        (spec,) = json.loads((folder / "package.json").read_text())["tasks"]
+        source = folder / spec["workloads"][0]["folder"] / "reference.py"
+        other = source.with_name("other.py")
+        other.write_text(source.read_text() + "\nWRONG = True\n")
+        target = importlib.util.cache_from_source(str(source))
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(other), cfile=target, invalidation_mode=mode)
+        package = importlib.import_module("cached")
+        path = f"{spec['workloads'][0]['folder']}/reference.py"
+        files = package.package.files
+        files.digest = "0" * 64
+        self.assertFalse(hasattr(files.reference(path), "WRONG"))
+
+    def test_kernels_that_cannot_be_loaded_fall_back(self) -> None:
+        (task,) = add_relu.package.tasks.values()
+        (workload,) = task.operator.workloads
+        other, broken = copy.copy(task), copy.copy(workload)
+        broken.opened, broken.ready = {}, {}
+        broken.code = copy.copy(workload.code or _native(add_relu, workload))
+        broken.code.open = _cannot_load
+        other.operator = types.SimpleNamespace(workloads=[broken])
+        other.checked = False
+        other.check()
+        self.assertIn("no driver", other.unavailable)
 
     def test_another_processor_falls_back(self) -> None:
         (task,) = add_relu.package.tasks.values()
