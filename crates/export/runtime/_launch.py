@@ -89,6 +89,8 @@ class Workload:
 
     def load(self, device: torch.device) -> None:
         """Compiles and loads the launch code, and the device code for the first use."""
+        if self.device == "cuda" and torch.cuda.is_current_stream_capturing():
+            return
         with self.lock:
             known = [*self.opened, *(key[0] for key in self.ready)]
             if device not in known:
