@@ -238,10 +238,7 @@ class Workload:
             return
         stream = torch.cuda.current_stream(device)
         before = ready.stream
-        capturing = torch.cuda.is_current_stream_capturing()
-        if capturing:
-            ready.captured = True
-        elif before != stream:
+        if before != stream and not torch.cuda.is_current_stream_capturing():
             # Its memory is not given away before this stream has used it.
             ready.lasting.record_stream(stream)
             if before is not None and self.spec["stateful"]:
@@ -255,11 +252,13 @@ class Workload:
         if self.spec["prepares"]:
             key = (device, *[_place(weight) for weight in weights])
             versions = _versions(weights)
+        capturing = self.device == "cuda" and torch.cuda.is_current_stream_capturing()
         with self.lock:
             found = self.ready.get(key)
             if found is not None and versions is not None and found.versions == versions:
+                found.captured |= capturing
                 return found
-            if self.device == "cuda" and torch.cuda.is_current_stream_capturing():
+            if capturing:
                 raise RuntimeError(
                     "failed to prepare the weights of an exported kernel while a CUDA graph is "
                     "captured: call the module once before the capture"
