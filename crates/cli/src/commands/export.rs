@@ -9,12 +9,12 @@ use serde::Serialize;
 use warpwright_export::{ExportError, Package, Source, TaskSource, TensorForm, WorkloadSource};
 use warpwright_judge::{StoredPlan, is_void, read_plan_file, stored_plan_file};
 use warpwright_record::blob::BlobHash;
-use warpwright_record::history::{History, best};
+use warpwright_record::history::{Episode, History, best};
 use warpwright_record::reader::RunReader;
-use warpwright_record::verdict::{Profile, Tier, Verdict};
+use warpwright_record::verdict::{Profile, Tier, VERDICT_VERSION, Verdict};
 use warpwright_rollout::error::RolloutError;
 use warpwright_rollout::folders;
-use warpwright_task::Mode;
+use warpwright_task::{Mode, Task};
 
 use crate::args::export::ExportArgs;
 use crate::commands::replay;
@@ -65,7 +65,7 @@ struct Chosen {
 pub(crate) fn run(args: &ExportArgs, printer: Printer) -> Result<u8, Failure> {
     must_be_new(&args.out)?;
     let cache = folders::cache(args.cache.as_deref());
-    let verdicts = verdicts(args)?;
+    let verdicts = verdicts(args, &cache)?;
     let several = args.task.is_none() && verdicts.len() > 1;
     let (mut chosen, mut left_out) = (Vec::new(), Vec::new());
     for verdict in verdicts {
@@ -124,9 +124,9 @@ fn must_be_new(out: &Path) -> Result<(), Failure> {
 }
 
 /// The verdicts that the command names, one per task.
-fn verdicts(args: &ExportArgs) -> Result<Vec<Verdict>, Failure> {
-    let found =
-        if args.run.is_dir() { of_run(&args.run)? } else { vec![replay::of_file(&args.run)?] };
+fn verdicts(args: &ExportArgs, cache: &Path) -> Result<Vec<Verdict>, Failure> {
+    let run = &args.run;
+    let found = if run.is_dir() { of_run(run, cache)? } else { vec![replay::of_file(run)?] };
     let Some(wanted) = &args.task else { return Ok(found) };
     let names: Vec<String> = found.iter().map(|verdict| verdict.task.clone()).collect();
     let found: Vec<Verdict> = found.into_iter().filter(|found| found.task == *wanted).collect();
@@ -138,25 +138,55 @@ fn verdicts(args: &ExportArgs) -> Result<Vec<Verdict>, Failure> {
     Ok(found)
 }
 
-/// The best verdict on each task of a run; of a task without a verified one, the last.
-fn of_run(run: &Path) -> Result<Vec<Verdict>, Failure> {
+/// The best verdict on each task of a run that can be exported; of a task without one, the last.
+fn of_run(run: &Path, cache: &Path) -> Result<Vec<Verdict>, Failure> {
     let history = History::read(&RunReader::open(run)?)?;
-    let mut by_task: BTreeMap<&str, Vec<&Verdict>> = BTreeMap::new();
+    let mut by_task: BTreeMap<&str, Vec<&Episode>> = BTreeMap::new();
     for episode in history.episodes.values() {
         if let Some(verdict) = episode.standing() {
-            by_task.entry(&verdict.task).or_default().push(verdict);
+            by_task.entry(&verdict.task).or_default().push(episode);
         }
     }
-    let chosen = by_task.into_values().filter_map(|all| {
-        let verified = all.iter().rev().find(|verdict| verdict.verified).copied();
-        best(all.iter().copied()).or(verified).or(all.last().copied()).cloned()
-    });
-    let chosen: Vec<Verdict> = chosen.collect();
+    let mut chosen = Vec::new();
+    for episodes in by_task.into_values() {
+        let standing: Vec<&Verdict> = episodes.iter().filter_map(|one| one.standing()).collect();
+        // An episode can end with a verdict that cannot be exported, and have another one before it.
+        let before =
+            episodes.iter().flat_map(|one| one.verdicts()).map(|(_, given)| &given.verdict);
+        let usable = match usable(&standing, cache)? {
+            Some(verdict) => Some(verdict),
+            None => usable(&before.collect::<Vec<_>>(), cache)?,
+        };
+        let verified = standing.iter().rev().find(|verdict| verdict.verified).copied();
+        chosen.extend(usable.or(verified).or(standing.last().copied()).cloned());
+    }
     if chosen.is_empty() {
         let message = format!("failed to export {}: the run has no verdict", run.display());
         return Err(Failure::usage(message, JUDGE_FOR_IT.to_owned()));
     }
     Ok(chosen)
+}
+
+/// The best of the verdicts that can be exported, as far as they tell by themselves.
+fn usable<'a>(verdicts: &[&'a Verdict], cache: &Path) -> Result<Option<&'a Verdict>, Failure> {
+    let mut found = Vec::new();
+    for verdict in verdicts.iter().copied() {
+        let has_plans = if verdict.workloads.is_empty() {
+            verdict.plan.is_some()
+        } else {
+            let mut judged = verdict.workloads.iter().filter(|one| one.refused.is_none());
+            judged.all(|workload| workload.plan.is_some())
+        };
+        let today = verdict.version == VERDICT_VERSION && verdict.tier == Tier::Device;
+        if verdict.verified
+            && today
+            && has_plans
+            && !is_void(cache, verdict).map_err(RolloutError::from)?
+        {
+            found.push(verdict);
+        }
+    }
+    Ok(best(found.iter().copied()).or(found.last().copied()))
 }
 
 /// Checks a verdict, and reads its plans.
@@ -165,6 +195,14 @@ fn choose(args: &ExportArgs, verdict: Verdict, cache: &Path) -> Result<Chosen, F
     let refuse = |why: &str, cure: &str| {
         Err(Failure::usage(format!("failed to export {task}: {why}"), cure.to_owned()))
     };
+    if verdict.version > VERDICT_VERSION {
+        let message = format!(
+            "failed to export {task}: the verdict's version is {}, and this program reads version {VERDICT_VERSION}",
+            verdict.version
+        );
+        let hint = "use the version of the program that wrote it".to_owned();
+        return Err(Failure::record_version(message, hint));
+    }
     if !verdict.verified {
         let class = verdict.failure.as_ref().map(|failure| serde_json::to_value(failure.class));
         let class = class.and_then(Result::ok);
@@ -185,13 +223,14 @@ fn choose(args: &ExportArgs, verdict: Verdict, cache: &Path) -> Result<Chosen, F
     }
     let mut plans = Vec::new();
     if let Some(plan) = verdict.plan {
-        plans.push((String::new(), read_plan(args, &verdict, plan, cache)?));
+        plans.push((String::new(), read_plan(args, &verdict, (task, plan), cache)?));
     }
     for workload in verdict.workloads.iter().filter(|workload| workload.refused.is_none()) {
         let Some(plan) = workload.plan else {
             return refuse(&format!("workload {} has no launch plan", workload.name), JUDGE_FOR_IT);
         };
-        plans.push((workload.name.clone(), read_plan(args, &verdict, plan, cache)?));
+        let of = Task::workload_name(task, &workload.name);
+        plans.push((workload.name.clone(), read_plan(args, &verdict, (&of, plan), cache)?));
     }
     if plans.is_empty() {
         return refuse("the verdict names no launch plan", JUDGE_FOR_IT);
@@ -199,11 +238,12 @@ fn choose(args: &ExportArgs, verdict: Verdict, cache: &Path) -> Result<Chosen, F
     Ok(Chosen { verdict, plans })
 }
 
-/// Reads a plan from the run's folder or from the cache.
+/// Reads a plan from the run's folder or from the cache. It must be of the verdict's candidate and this task, which is
+/// bound to a workload if there are several.
 fn read_plan(
     args: &ExportArgs,
     verdict: &Verdict,
-    hash: BlobHash,
+    (of, hash): (&str, BlobHash),
     cache: &Path,
 ) -> Result<StoredPlan, Failure> {
     let task = &verdict.task;
@@ -227,6 +267,12 @@ fn read_plan(
     })?;
     if stored.candidate() != verdict.candidate {
         let message = format!("failed to export {task}: its launch plan is of another candidate");
+        return Err(Failure::usage(message, JUDGE_FOR_IT.to_owned()));
+    }
+    let named = stored.task().name;
+    if named != of {
+        let message =
+            format!("failed to export {task}: its launch plan is of task {named}, not {of}");
         return Err(Failure::usage(message, JUDGE_FOR_IT.to_owned()));
     }
     Ok(stored)

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use warpwright_record::blob::BlobHash;
-use warpwright_record::verdict::{ReplayerTurn, Verdict};
+use warpwright_record::event::{EpisodeId, Event, Outcome, RunOutcome};
+use warpwright_record::run::RunInfo;
+use warpwright_record::verdict::{ReplayerTurn, Tier, Verdict};
+use warpwright_record::writer::RunWriter;
 
 use crate::program::{Program, Ran};
 
@@ -121,6 +124,67 @@ fn unusable_verdicts_are_refused_by_name() {
 }
 
 #[test]
+fn verdict_of_a_newer_program_is_not_exported() {
+    let program = Program::bare();
+    let newer = Verdict { version: 99, ..crate::replaying::verdict(b"plan") };
+    program.write("verdict.json", &serde_json::to_string(&newer).unwrap());
+    let ran = program.run(&["export", "verdict.json", "--out", "package"]);
+    assert_eq!(ran.code, Some(6), "{}", ran.show());
+    assert!(ran.stderr.contains("the verdict's version is 99"), "{}", ran.show());
+}
+
+/// Records a run of one task whose episodes ended with these verdicts.
+fn recorded(program: &Program, verdicts: &[Verdict]) {
+    let run = RunWriter::create(&program.path("run"), RunInfo::default()).unwrap();
+    for (number, verdict) in (0..).zip(verdicts) {
+        let episode = EpisodeId(number);
+        let setup = crate::sample::setup(&run, &verdict.task, "cuda:0");
+        run.append(&Event::EpisodeStarted { episode, setup }).unwrap();
+        let ended = Event::EpisodeFinished {
+            episode,
+            outcome: Outcome::BudgetTurns,
+            final_verdict: Some(Box::new(verdict.clone())),
+            best_verdict: None,
+            candidate: None,
+            turns: 1,
+            seconds: 1.0,
+        };
+        run.append(&ended).unwrap();
+    }
+    run.append(&Event::RunFinished { outcome: RunOutcome::Completed }).unwrap();
+    run.close().unwrap();
+}
+
+#[test]
+fn faster_verdict_of_the_host_tier_hides_none() {
+    let program = Program::bare();
+    let slow = crate::replaying::verdict(b"plan");
+    let mut fast = Verdict { tier: Tier::Host, plan: None, ..slow.clone() };
+    fast.reward.speedup = slow.reward.speedup + 1.0;
+    recorded(&program, &[slow, fast.clone()]);
+    let told = program.run(&["export", "run", "--out", "package"]).stderr;
+    assert!(told.contains("its launch plan is missing"), "{told}");
+    // Control: alone it is refused by its tier.
+    let program = Program::bare();
+    recorded(&program, &[fast]);
+    let told = program.run(&["export", "run", "--out", "package"]).stderr;
+    assert!(told.contains("it was judged in the host tier"), "{told}");
+}
+
+#[test]
+fn plan_of_another_task_is_not_exported() {
+    let program = Program::bare();
+    let verdict = gpu_verdict(&program);
+    let of = |verdict: &Verdict| {
+        program.write("verdict.json", &serde_json::to_string(verdict).unwrap());
+        program.run(&["export", "verdict.json", "--out", "package", "--cache", "cache"])
+    };
+    let told = of(&Verdict { task: "columns".into(), ..verdict.clone() }).stderr;
+    assert!(told.contains("its launch plan is of task rows, not columns"), "{told}");
+    good(of(&verdict));
+}
+
+#[test]
 fn void_verdict_is_not_exported() {
     let program = Program::bare();
     let replayer = ReplayerTurn { id: "replayer".into(), turn: 3 };
@@ -136,9 +200,8 @@ fn void_verdict_is_not_exported() {
     assert!(told().contains("the verdict is void: a repeat"), "{}", told());
 }
 
-/// Exports the plan of a GPU that a test of the judge wrote, and runs its tests.
-fn gpu_plan(arguments: &[&str]) {
-    let program = Program::new();
+/// A verdict with the plan of a GPU that a test of the judge wrote. The plan is put into the cache.
+fn gpu_verdict(program: &Program) -> Verdict {
     let plan = fs_err::read(exported().join("gpu.plan")).unwrap();
     let hash = BlobHash::of(&plan);
     let name = hash.to_string();
@@ -146,8 +209,13 @@ fn gpu_plan(arguments: &[&str]) {
     fs_err::create_dir_all(place.parent().unwrap()).unwrap();
     fs_err::write(place, plan).unwrap();
     let verdict = crate::replaying::verdict(b"");
-    let verdict =
-        Verdict { plan: Some(hash), candidate: "ab".repeat(32), task: "rows".into(), ..verdict };
+    Verdict { plan: Some(hash), candidate: "ab".repeat(32), task: "rows".into(), ..verdict }
+}
+
+/// Exports the plan of a GPU, and runs its tests.
+fn gpu_plan(arguments: &[&str]) {
+    let program = Program::new();
+    let verdict = gpu_verdict(&program);
     program.write("verdict.json", &serde_json::to_string(&verdict).unwrap());
     let ran = program.run(&["export", "verdict.json", "--out", "package", "--cache", "cache"]);
     assert_eq!(
