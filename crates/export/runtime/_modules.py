@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import threading
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,11 @@ Sequential ModuleList ModuleDict ParameterList ParameterDict
 class Task:
     """A task of a package: its operator, and what decides whether it is called."""
 
-    def __init__(self, files: Files, namespace: str, spec: dict[str, Any], fresh: bool) -> None:
+    def __init__(self, files: Files, namespace: str, spec: dict[str, Any]) -> None:
         self.files = files
         self.spec = spec
-        self.operator = Operator(files, namespace, spec, fresh)
-        self.step = Step(self.operator, fresh) if spec["steps"] else None
+        self.operator = Operator(files, namespace, spec)
+        self.step = Step(self.operator) if spec["steps"] else None
         self.unavailable: str | None = None
         self.devices: frozenset[int] = frozenset()
         self.checked = False
@@ -49,6 +51,7 @@ class Task:
         self.warned: set[str] = set()
         _tasks[self.operator.name] = self
         self.source = files.read(f"{spec['workloads'][0]['folder']}/reference.py").decode()
+        self.cast = _cast(self.source)
 
     def check(self) -> None:
         """Finds out once whether this machine can run the kernels."""
@@ -97,21 +100,21 @@ class Task:
 
     def mismatch(
         self, module: torch.nn.Module, names: list[str], args: tuple[Any, ...]
-    ) -> tuple[list[torch.Tensor], str | None]:
-        """The tensors for the operator, or why it is not called."""
+    ) -> tuple[list[torch.Tensor], int, str | None]:
+        """The tensors and the workload's position for the operator, or why it is not called."""
         if self.unavailable is not None:
-            return [], self.unavailable
+            return [], 0, self.unavailable
         if len(names) != len(self.spec["state"]):
-            return [], "the module has another state_dict"
+            return [], 0, "the module has another state_dict"
         if module.training != self.spec["trains"] and not same_in_training(module, self.source):
-            return [], "the module is in another mode (train, eval)"
+            return [], 0, "the module is in another mode (train, eval)"
         if self.spec["trains"] and any(True for _ in module.buffers()):
-            return [], "buffers change in training"
+            return [], 0, "buffers change in training"
         if torch.is_autocast_enabled(self.spec["device"]):
-            return [], "autocast"
+            return [], 0, "autocast"
         inputs: list[torch.Tensor] = []
-        why: str | None = "structure"
-        for workload in self.operator.workloads:
+        chosen, why = 0, "structure"
+        for index, workload in enumerate(self.operator.workloads):
             inputs = []
             trees = [_as_list(tree) for tree in workload.spec["trees"]]
             if self.step is not None:
@@ -119,41 +122,44 @@ class Task:
             if _trees.match(list(args), trees[0], trees[1], inputs):
                 this = workload.misfit(inputs, len(inputs))
                 if this is None:
-                    why = None
+                    chosen, why = index, ""
                     break
                 why = nearer(why, this)
-        if why is not None:
-            return [], f"{why} of the inputs"
+        if why:
+            return [], 0, f"{why} of the inputs"
         weights = []
         for position in self.spec["weights"]:
             weight: Any = module
             for part in names[position].split("."):
-                weight = getattr(weight, part)
-            why = misfit(weight, self.spec["state"][position])
-            if why is not None:
-                return [], f"{why} of the weights"
+                weight = getattr(weight, part, None)
+            if not isinstance(weight, torch.Tensor):
+                return [], 0, "the module has another state_dict"
+            unlike = misfit(weight, self.spec["state"][position])
+            if unlike is not None:
+                return [], 0, f"{unlike} of the weights"
             weights.append(weight)
         # Traced code cannot ask; there the operator prepares such weights at each call.
-        counted = torch.compiler.is_compiling() or not workload.spec["prepares"]
-        if not counted and any(weight.is_inference() for weight in weights):
-            return [], "weights in inference mode"
+        prepares = self.operator.workloads[chosen].spec["prepares"]
+        asked = prepares and not torch.compiler.is_compiling()
+        if asked and any(weight.is_inference() for weight in weights):
+            return [], 0, "weights in inference mode"
         tensors = [*inputs, *weights]
         first = tensors[0].device
         if first.type != self.spec["device"]:
-            return [], f"device {first.type}"
+            return [], 0, f"device {first.type}"
         for tensor in tensors:
             if tensor.device != first:
-                return [], "tensors on several devices"
+                return [], 0, "tensors on several devices"
         if self.spec["device"] == "cuda" and first.index not in self.devices:
-            return [], f"the kernels are compiled for {self.spec['arch']}"
-        return tensors, None
+            return [], 0, f"the kernels are compiled for {self.spec['arch']}"
+        return tensors, chosen, None
 
-    def result(self, tensors: list[torch.Tensor], recompute: bool) -> Any:
+    def result(self, tensors: list[torch.Tensor], index: int, recompute: bool) -> Any:
         """Calls the operator."""
         if self.step is not None:
-            return self.step.result(tensors)
-        made = self.operator.call(*tensors, recompute)
-        workload, _ = self.operator.find(tensors, self.operator.inputs)
+            return self.step.result(tensors, index)
+        made = self.operator.call(*tensors, recompute, index)
+        workload = self.operator.workloads[index]
         if made is None:
             made = ()
         rest = [made] if isinstance(made, torch.Tensor) else list(made)
@@ -173,27 +179,50 @@ def _as_list(tree: dict[str, Any]) -> dict[str, Any]:
     return {"list": body}
 
 
+PLAIN = (bool, int, float, str, type(None), torch.dtype)
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in PLAIN or (type(value) is tuple and all(_plain(item) for item in value))
+
+
 def numbers(module: torch.nn.Module) -> list[tuple[list[str], str, Any]]:
-    """The plain attributes of a module and of its parts, which a plan holds as constants."""
-    found = []
+    """The plain attributes of a module and of its parts, which a plan holds as constants. A part
+    without a name of an attribute is its class."""
+    found: list[tuple[list[str], str, Any]] = []
     for path, part in module.named_modules():
         steps = path.split(".") if path else []
+        if steps:
+            found.append((steps, "", type(part)))
         for name, value in vars(part).items():
             own = name[0] == "_" or name == "training" or name.startswith("warpwright_")
-            if not own and type(value) in (bool, int, float, str):
+            if not own and _plain(value):
                 found.append((steps, name, value))
     return found
 
 
 def changed(module: torch.nn.Module, judged: list[tuple[list[str], str, Any]]) -> str | None:
-    """The plain attribute that is not as judged."""
+    """The attribute that is not as judged."""
     for path, name, value in judged:
         part: Any = module
         for step in path:
             part = getattr(part, step, None)
-        if getattr(part, name, None) != value:
+        if not name:
+            if not _same_class(type(part), value):
+                return ".".join(path)
+            continue
+        here = getattr(part, name, None)
+        if type(here) is not type(value) or here != value:
             return name
     return None
+
+
+def _same_class(one: type, other: type) -> bool:
+    """Whether two classes are the same; of a model's own classes the package has a copy."""
+    if one is other:
+        return True
+    own = not one.__module__.startswith("torch.") and not other.__module__.startswith("torch.")
+    return own and one.__name__ == other.__name__
 
 
 def same_in_training(module: torch.nn.Module, source: str) -> bool:
@@ -203,6 +232,17 @@ def same_in_training(module: torch.nn.Module, source: str) -> bool:
     names = SAME_IN_TRAINING.split()
     kinds = [type(child) for child in module.modules() if child is not module]
     return all(kind.__name__ in names and kind.__module__.startswith("torch.nn.") for kind in kinds)
+
+
+def _cast(source: str) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What `--dtype` does with parameters and buffers: the reference casts those of its own class
+    only, not of classes that inherit from it."""
+    found = re.findall(r"^_warpwright_cast\(['\"](\w+)['\"]\)$", source, re.MULTILINE)
+    if not found:
+        return None
+    dtype = getattr(torch, found[-1])
+    wide = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    return lambda tensor: tensor.to(dtype) if tensor.dtype in wide else tensor
 
 
 _tasks: dict[str, Task] = {}
@@ -237,10 +277,7 @@ class Package:
     def __init__(self, files: Files) -> None:
         self.files = files
         namespace = files.spec["namespace"]
-        fresh = _operators.claim(files, namespace)
-        self.tasks = {
-            spec["name"]: Task(files, namespace, spec, fresh) for spec in files.spec["tasks"]
-        }
+        self.tasks = {spec["name"]: Task(files, namespace, spec) for spec in files.spec["tasks"]}
         self.modules: dict[str, type[torch.nn.Module]] = {}
 
     def stats(self) -> dict[str, Any]:
@@ -284,12 +321,13 @@ class Package:
         return layers
 
 
-_opened: dict[str, Package] = {}
-
-
 def open_package(files: Files) -> Package:
-    """The package of these files."""
-    return Package(files)
+    """The package of these files. A second copy of it is the first, whose operators are called."""
+    namespace = files.spec["namespace"]
+    package = _operators.opened(files, namespace)
+    if package is None:
+        package = _operators.registered()[namespace] = Package(files)
+    return package
 
 
 def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
@@ -314,6 +352,8 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
             if not args and not named:
                 args, named = judged
             super().__init__(*args, **named)
+            if task.cast is not None:
+                self._apply(task.cast)
             self.train(task.spec["trains"])
             self.warpwright_recompute = recompute
             self.warpwright_raises = on_mismatch == "raise"
@@ -327,16 +367,17 @@ def _module(task: Task, reference: Any) -> type[torch.nn.Module]:
             all_named = dict(named)
             ordered, complete = _positional(parameters, args, all_named)
             tensors: list[torch.Tensor] = []
+            index, why = 0, None
             if not complete:
-                why: str | None = "named arguments"
+                why = "named arguments"
             elif not self.warpwright_as_judged:
                 why = "arguments of the constructor"
             elif (attribute := changed(self, self.warpwright_numbers)) is not None:
                 why = f"attribute {attribute} of the module"
             else:
-                tensors, why = task.mismatch(self, self.warpwright_names, ordered)
+                tensors, index, why = task.mismatch(self, self.warpwright_names, ordered)
             if why is None:
-                return task.result(tensors, self.warpwright_recompute)
+                return task.result(tensors, index, self.warpwright_recompute)
             if self.warpwright_raises:
                 raise MismatchError(f"{task.operator.name} was not judged for this call: {why}")
             _note(task.operator.name, why)

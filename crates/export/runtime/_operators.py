@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,43 +18,44 @@ from ._package import Files, PackageError
 REGISTRY = "_warpwright_packages"
 
 
-def registered() -> dict[str, tuple[str, str]]:
-    """Digest and folder of the packages whose operators this process has, by namespace."""
+def registered() -> dict[str, Any]:
+    """The packages whose operators this process has, by namespace."""
     module = sys.modules.setdefault(REGISTRY, types.ModuleType(REGISTRY))
     if not hasattr(module, "packages"):
         module.packages = {}
     return module.packages
 
 
-def claim(files: Files, namespace: str) -> bool:
-    """Whether the operators are still to be registered. Another package may not have the name."""
-    packages = registered()
-    digest, folder = packages.get(namespace, (files.digest, ""))
-    if digest != files.digest:
+def opened(files: Files, namespace: str) -> Any:
+    """The package that has registered these operators. Another one may not have their name."""
+    package = registered().get(namespace)
+    if package is not None and package.files.digest != files.digest:
         raise PackageError(
             f"failed to register the operators {namespace}::* of {files.folder}: the package in "
-            f"{folder} has registered others under this name. Import one of the two, or export "
-            "one under another name: `warpwright export RUN --name NAME`"
+            f"{package.files.folder} has registered others under this name. Import one of the "
+            "two, or export one under another name: `warpwright export RUN --name NAME`"
         )
-    if namespace in packages:
-        return False
-    packages[namespace] = (files.digest, str(files.folder))
-    return True
+    return package
 
 
 class Operator:
-    """The operator of a task: ``(inputs..., weights..., bool recompute) -> results``."""
+    """The operator of a task: ``(inputs..., weights..., bool recompute, int workload) -> results``.
 
-    def __init__(self, files: Files, namespace: str, task: dict[str, Any], fresh: bool) -> None:
+    ``workload`` is the position of the judged workload. Without it the tensors decide, where only
+    one fits.
+    """
+
+    def __init__(self, files: Files, namespace: str, task: dict[str, Any]) -> None:
         self.files = files
         self.task = task
         self.name = f"{namespace}::{task['name']}"
         self.workloads = [Workload(files, task, spec) for spec in task["workloads"]]
         self.inputs = len(task["workloads"][0]["inputs"])
         self.weights = len(task["weights"])
-        self.reference: torch.nn.Module | None = None
-        if fresh:
-            self._register()
+        self.references: dict[torch.device, torch.nn.Module] = {}
+        # A call of a reference swaps its weights.
+        self.lock = threading.RLock()
+        self._register()
         self.call = getattr(getattr(torch.ops, namespace), task["name"])
 
     def schema(self) -> str:
@@ -64,7 +67,7 @@ class Operator:
         given = [f"Tensor{marks.get(name, '')} {name}" for name in names]
         made = len(self.workloads[0].made)
         results = "Tensor" if made == 1 else f"({', '.join(['Tensor'] * made)})"
-        return f"({', '.join([*given, 'bool recompute=False'])}) -> {results}"
+        return f"({', '.join([*given, 'bool recompute=False', 'int workload=-1'])}) -> {results}"
 
     def _register(self) -> None:
         changed = [f"input_{position}" for position in self.task["changed"]]
@@ -80,44 +83,49 @@ class Operator:
             self._register_backward()
             operator.register_autograd(self._backward, setup_context=self._save)
 
-    def find(self, inputs: list[torch.Tensor], count: int) -> tuple[Workload | None, str | None]:
-        """The judged workload of these inputs, by the first of them, else what does not fit."""
-        why = None
-        for workload in self.workloads:
-            this = workload.misfit(inputs, count)
+    def choose(self, inputs: list[torch.Tensor], index: int) -> Workload:
+        """The judged workload of a call."""
+        all_ = self.workloads if index < 0 else self.workloads[index : index + 1]
+        found: list[Workload] = []
+        why = "structure"
+        for workload in all_:
+            this = workload.misfit(inputs, len(inputs))
             if this is None:
-                return workload, None
-            why = this if why is None else nearer(why, this)
-        return None, why
-
-    def _found(self, tensors: tuple[Any, ...]) -> Workload:
-        workload, why = self.find(list(tensors[: self.inputs]), self.inputs)
-        if workload is None:
+                found.append(workload)
+            else:
+                why = nearer(why, this)
+        if not found:
             raise RuntimeError(
                 f"failed to call {self.name}: the {why} of an input is not what was judged; call "
                 "the package's module, which falls back to the reference"
             )
-        return workload
+        for other in found[1:]:
+            if other.spec["trees"] != found[0].spec["trees"]:
+                raise RuntimeError(
+                    f"failed to call {self.name}: several workloads were judged on such tensors, "
+                    "with other numbers; name one with `workload=INDEX`, or call the package's "
+                    "module, which finds it"
+                )
+        return found[0]
 
-    def _run(self, *tensors: Any) -> Any:
-        return _packed(self.run(*tensors))
+    def _run(self, *args: Any) -> Any:
+        return _packed(self.run(*args))
 
-    def run(self, *tensors: Any) -> list[torch.Tensor]:
+    def run(self, *args: Any) -> list[torch.Tensor]:
         """Launches the judged plan, below autograd."""
-        given = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
-        workload = self._found(tensors)
-        return workload.run(given[: self.inputs], given[self.inputs :])
+        given, _, index = split(args)
+        inputs = given[: self.inputs]
+        return self.choose(inputs, index).run(inputs, given[self.inputs :])
 
-    def _fake(self, *tensors: Any) -> Any:
-        return _packed(self._found(tensors).results(tensors[0]))
+    def _fake(self, *args: Any) -> Any:
+        given, _, index = split(args)
+        return _packed(self.choose(given[: self.inputs], index).results(given[0]))
 
     def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        given = [value for value in inputs if isinstance(value, torch.Tensor)]
-        ctx.recompute = len(inputs) > len(given) and bool(inputs[-1])
-        ctx.flag = len(inputs) > len(given)
+        given, ctx.recompute, ctx.workload = split(inputs)
         ctx.save_for_backward(*given)
-        made = [output] if isinstance(output, torch.Tensor) else list(output)
-        whole = [result for result in made if not result.is_floating_point()]
+        made = [output] if isinstance(output, torch.Tensor) else list(output or ())
+        whole = [result for result in made if not differentiable(result.dtype)]
         if whole:
             ctx.mark_non_differentiable(*whole)
 
@@ -125,23 +133,33 @@ class Operator:
         given = list(ctx.saved_tensors)
         needs = [bool(need) for need in ctx.needs_input_grad[: len(given)]]
         backward = getattr(torch.ops, self.name.split("::")[0])
-        backward = getattr(backward, f"{self.task['name']}_backward")
-        given_grads = [grad for grad in grads if grad is not None]
-        made = iter(backward(given, given_grads, needs, ctx.recompute))
+        backward = getattr(backward, f"{self.task['name']}__backward")
+        workload = self.choose(given[: self.inputs], ctx.workload)
+        wanted = []
+        for form, grad in zip(workload.made, grads, strict=True):
+            dtype = getattr(torch, form["dtype"])
+            if differentiable(dtype):
+                # Autograd gives none for a result that the loss does not use.
+                zeros = given[0].new_zeros(form["shape"], dtype=dtype) if grad is None else grad
+                wanted.append(zeros)
+        made = iter(backward(given, wanted, needs, ctx.recompute, ctx.workload))
         result = [next(made) if need else None for need in needs]
-        return tuple([*result, None] if ctx.flag else result)
+        return tuple([*result, None, None])
 
     def _register_backward(self) -> None:
-        schema = "(Tensor[] given, Tensor[] grads, bool[] needs, bool recompute) -> Tensor[]"
+        schema = "(Tensor[] given, Tensor[] grads, bool[] needs, bool recompute, int workload) "
+        schema += "-> Tensor[]"
         operator = torch.library.custom_op(
-            f"{self.name}_backward",
+            f"{self.name}__backward",
             self._recompute,
             mutates_args=(),
             device_types=self.task["device"],
             schema=schema,
         )
 
-        def fake(given: Any, grads: Any, needs: Any, recompute: bool) -> list[torch.Tensor]:
+        def fake(
+            given: Any, grads: Any, needs: Any, recompute: bool, workload: int
+        ) -> list[torch.Tensor]:
             needed = zip(given, needs, strict=True)
             return [torch.empty_like(tensor) for tensor, need in needed if need]
 
@@ -153,6 +171,7 @@ class Operator:
         grads: list[torch.Tensor],
         needs: list[bool],
         recompute: bool,
+        workload: int,
     ) -> list[torch.Tensor]:
         """Gradients by autograd through the reference."""
         if not recompute:
@@ -161,48 +180,57 @@ class Operator:
                 "the module with `recompute=True` to compute them through the reference, or call "
                 "it under torch.no_grad()"
             )
-        stream = torch.cuda.current_stream() if self.task["device"] == "cuda" else None
-
-        def compute() -> list[torch.Tensor]:
-            with torch.cuda.stream(stream):
-                return self._gradients(given, grads, needs)
-
-        # Operators run below autograd, which the reference needs: a new thread begins above it.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(compute).result()
+        # Another thread could not do this: on a GPU it would wait for the thread of autograd that
+        # is here.
+        with above_autograd(), torch.autocast(self.task["device"], enabled=False):
+            return self._gradients(given, grads, needs, workload)
 
     def _gradients(
-        self, given: list[torch.Tensor], grads: list[torch.Tensor], needs: list[bool]
+        self,
+        given: list[torch.Tensor],
+        grads: list[torch.Tensor],
+        needs: list[bool],
+        index: int,
     ) -> list[torch.Tensor]:
         pairs = zip(given, needs, strict=True)
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in pairs]
+        workload = self.choose(leaves[: self.inputs], index)
         results: list[torch.Tensor] = []
-        _trees.flatten(self._reference(leaves), results)
-        kept = [result for result in results if result.is_floating_point()]
-        used = [(r, g) for r, g in zip(kept, grads, strict=False) if r.requires_grad]
+        _trees.flatten(self._reference(workload, leaves), results)
+        # An input that is returned has its gradient already: it is no result of the operator.
+        forms = zip(results, workload.spec["results"], strict=True)
+        kept = [
+            result
+            for result, form in forms
+            if "slot" in form["home"] and differentiable(getattr(torch, form["dtype"]))
+        ]
+        used = [(r, g) for r, g in zip(kept, grads, strict=True) if r.requires_grad]
         needed = [leaf for leaf, need in zip(leaves, needs, strict=True) if need]
-        made = torch.autograd.grad(
-            [result for result, _ in used],
-            needed,
-            [grad.to(result.dtype) for result, grad in used],
-            allow_unused=True,
-        )
+        made: Any = [None] * len(needed)
+        if used and needed:
+            made = torch.autograd.grad(
+                [result for result, _ in used],
+                needed,
+                [grad.to(result.dtype) for result, grad in used],
+                allow_unused=True,
+            )
+        # Strides as the fake kernel has them.
         return [
-            torch.zeros_like(leaf) if grad is None else grad.detach().clone()
-            for leaf, grad in zip(needed, made, strict=True)
+            torch.zeros_like(leaf) if grad is None else torch.empty_like(leaf).copy_(grad)
+            for leaf, grad in zip([leaf.detach() for leaf in needed], made, strict=True)
         ]
 
-    def _reference(self, leaves: list[torch.Tensor]) -> Any:
-        workload = self._found(tuple(leaves))
-        if self.reference is None:
-            self.reference = self.template()
+    def _reference(self, workload: Workload, leaves: list[torch.Tensor]) -> Any:
         device = leaves[0].device
-        model = self.reference.to(device)
-        names = list(model.state_dict())
-        used = [names[position] for position in self.task["weights"]]
-        given = dict(zip(used, leaves[self.inputs :], strict=True))
-        arguments = _trees.build(workload.spec["trees"][0], leaves[: self.inputs])
-        return torch.func.functional_call(model, given, tuple(arguments))
+        with self.lock:
+            model = self.references.get(device)
+            if model is None:
+                model = self.references[device] = self.template().to(device)
+            names = list(model.state_dict())
+            used = [names[position] for position in self.task["weights"]]
+            given = dict(zip(used, leaves[self.inputs :], strict=True))
+            arguments = _trees.build(workload.spec["trees"][0], leaves[: self.inputs])
+            return torch.func.functional_call(model, given, tuple(arguments))
 
     def template(self) -> torch.nn.Module:
         """The reference with the judged arguments of its constructor."""
@@ -228,3 +256,34 @@ def _packed(made: list[torch.Tensor]) -> Any:
     if len(made) == 1:
         return made[0]
     return tuple(made) if made else None
+
+
+def split(args: tuple[Any, ...]) -> tuple[list[torch.Tensor], bool, int]:
+    """The tensors of a call, `recompute` and `workload`; torch leaves out defaults at the end."""
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    rest = [*args[len(given) :], *(False, -1)[len(args) - len(given) :]]
+    return given, bool(rest[0]), int(rest[1])
+
+
+def differentiable(dtype: torch.dtype) -> bool:
+    """Whether results of this dtype have gradients."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+@contextmanager
+def above_autograd() -> Iterator[None]:
+    """Records operations for autograd inside an operator, which runs below it."""
+    keys = [
+        key
+        for name, key in torch._C.DispatchKey.__members__.items()
+        if name.startswith("Autograd") or name == "ADInplaceOrView"
+    ]
+    hidden = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]
+    for key in hidden:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        for key in hidden:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)

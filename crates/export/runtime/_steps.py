@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from . import _trees
-from ._operators import Operator, _packed
+from ._operators import Operator, _packed, split
 
 
 class Step:
-    """The operator ``task_forward(inputs..., weights...) -> outputs``, whose backward pass is the
-    operator of the step."""
+    """The operator ``task__forward(inputs..., weights..., ...) -> outputs``, whose backward pass is
+    the operator of the step."""
 
-    def __init__(self, step: Operator, fresh: bool) -> None:
+    def __init__(self, step: Operator) -> None:
         self.step = step
         (whole,) = step.task["workloads"][:1]
         ((_, parts),) = whole["trees"][0].items()
@@ -27,9 +27,8 @@ class Step:
         self.outputs = _tensors(made[0])
         self.gradients = _tensors(made[1])
         self.places = self._places(whole)
-        self.name = f"{step.name}_forward"
-        if fresh:
-            self._register()
+        self.name = f"{step.name}__forward"
+        self._register()
         namespace, name = self.name.split("::")
         self.call = getattr(getattr(torch.ops, namespace), name)
 
@@ -52,7 +51,8 @@ class Step:
         count = self.inputs + self.step.weights
         given = ", ".join(f"Tensor given_{index}" for index in range(count))
         made = ", ".join(["Tensor"] * len(self.outputs))
-        schema = f"({given}) -> {made if len(self.outputs) == 1 else f'({made})'}"
+        made = made if len(self.outputs) == 1 else f"({made})"
+        schema = f"({given}, bool recompute=False, int workload=-1) -> {made}"
         operator = torch.library.custom_op(
             self.name,
             self._run,
@@ -63,42 +63,38 @@ class Step:
         operator.register_fake(self._fake)
         operator.register_autograd(self._backward, setup_context=self._save)
 
-    def find(self, inputs: list[torch.Tensor]) -> tuple[Any, str | None]:
-        """The judged workload of these inputs, else what does not fit."""
-        return self.step.find(inputs, self.inputs)
-
-    def _whole(self, tensors: tuple[Any, ...], grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _whole(self, tensors: list[torch.Tensor], grads: list[torch.Tensor]) -> list[torch.Tensor]:
         return [*tensors[: self.inputs], *grads, *tensors[self.inputs :]]
 
-    def _zeros(self, tensors: tuple[Any, ...]) -> list[torch.Tensor]:
-        workload, _ = self.find(list(tensors[: self.inputs]))
-        if workload is None:
-            raise RuntimeError(f"failed to call {self.name}: the inputs are not what was judged")
+    def _zeros(self, tensors: list[torch.Tensor], index: int) -> list[torch.Tensor]:
+        workload = self.step.choose(tensors[: self.inputs], index)
         zeros = []
         for form in workload.spec["inputs"][self.inputs :]:
             dtype = getattr(torch, form["dtype"])
             zeros.append(tensors[0].new_empty_strided(form["shape"], form["strides"], dtype=dtype))
         return [zero.zero_() for zero in zeros]
 
-    def _run(self, *tensors: torch.Tensor) -> Any:
-        made = self.step.run(*self._whole(tensors, self._zeros(tensors)))
+    def _run(self, *args: Any) -> Any:
+        tensors, _, index = split(args)
+        made = self.step.run(*self._whole(tensors, self._zeros(tensors, index)), False, index)
         return _packed([made[index] for index in self.outputs])
 
-    def _fake(self, *tensors: torch.Tensor) -> Any:
-        workload, _ = self.find(list(tensors[: self.inputs]))
-        made = workload.results(tensors[0])
+    def _fake(self, *args: Any) -> Any:
+        tensors, _, index = split(args)
+        made = self.step.choose(tensors[: self.inputs], index).results(tensors[0])
         return _packed([made[index] for index in self.outputs])
 
     def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(*inputs)
+        tensors, _, ctx.workload = split(inputs)
+        ctx.save_for_backward(*tensors)
         made = [output] if isinstance(output, torch.Tensor) else list(output)
         whole = [result for result in made if not _differentiable(result.dtype)]
         if whole:
             ctx.mark_non_differentiable(*whole)
 
     def _backward(self, ctx: Any, *grads: torch.Tensor) -> Any:
-        tensors = ctx.saved_tensors
-        workload, _ = self.find(list(tensors[: self.inputs]))
+        tensors = list(ctx.saved_tensors)
+        workload = self.step.choose(tensors[: self.inputs], ctx.workload)
         (whole,) = self.step.task["workloads"][:1]
         dtypes = [getattr(torch, whole["results"][index]["dtype"]) for index in self.outputs]
         kept = [grad for grad, dtype in zip(grads, dtypes, strict=True) if _differentiable(dtype)]
@@ -108,20 +104,21 @@ class Step:
             dtype = getattr(torch, form["dtype"])
             made = grad.new_empty_strided(form["shape"], form["strides"], dtype=dtype)
             laid.append(made.copy_(grad))
-        result = self.step.call(*self._whole(tensors, laid))
+        result = self.step.call(*self._whole(tensors, laid), False, ctx.workload)
         results = [result] if isinstance(result, torch.Tensor) else list(result)
         gradients = [results[index] for index in self.gradients]
-        needs = ctx.needs_input_grad
-        return tuple(
+        needs = ctx.needs_input_grad[: len(tensors)]
+        made = [
             gradients[place] if place is not None and need else None
             for place, need in zip(self.places, needs, strict=True)
-        )
+        ]
+        return tuple([*made, None, None])
 
-    def result(self, tensors: list[torch.Tensor]) -> Any:
+    def result(self, tensors: list[torch.Tensor], index: int) -> Any:
         """What forward of the reference returns."""
-        made = self.call(*tensors)
+        made = self.call(*tensors, False, index)
         results = [made] if isinstance(made, torch.Tensor) else list(made)
-        workload, _ = self.find(tensors[: self.inputs])
+        workload = self.step.workloads[index]
         ((_, parts),) = workload.spec["tree"].items()
         placed: dict[int, torch.Tensor] = dict(zip(self.outputs, results, strict=True))
         return _trees.build(parts[0], placed)

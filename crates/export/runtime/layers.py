@@ -33,14 +33,14 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
         task.check()
         ordered, complete = _modules._positional(parameters, args, dict(named))
         tensors: list[torch.Tensor] = []
-        why: str | None = "named arguments"
+        index, why = 0, "named arguments"
         attribute = _modules.changed(self, judged)
         if attribute is not None:
             why = f"attribute {attribute} of the module"
         elif complete:
-            tensors, why = task.mismatch(self, names, ordered)
+            tensors, index, why = task.mismatch(self, names, ordered)
         if why is None:
-            return task.result(tensors, True)
+            return task.result(tensors, index, True)
         _modules._note(task.operator.name, why)
         return called(self, *args, **named)
 
