@@ -32,6 +32,8 @@ pub enum ExportError {
         "`{name}` is no name for a Python package: use lower-case letters, digits and `_`, at most 64"
     )]
     Name { name: String },
+    #[error("a package `{name}` would hide the Python module of that name")]
+    Module { name: String },
     #[error(transparent)]
     Image(#[from] ImageError),
     #[error(transparent)]
@@ -58,7 +60,7 @@ impl ExportError {
                 "export a verdict on one kind of device, for a task with one signature"
             }
             Self::NoWorkload => "judge the candidate again",
-            Self::Name { .. } => "name another with `--name`",
+            Self::Name { .. } | Self::Module { .. } => "name another with `--name`",
         }
     }
 }

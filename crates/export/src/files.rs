@@ -96,7 +96,7 @@ impl Package {
 
     /// The package that a task has by default.
     pub fn default_name(task: &str) -> String {
-        names::identifier(task)
+        names::usual(task)
     }
 
     /// The files, by their path below the package's folder.
@@ -117,11 +117,11 @@ impl Package {
     }
 }
 
-/// A name that no earlier task has.
+/// A name that no earlier task has, with a class that none has: `conv1` and `conv_1` have the same.
 fn unused(name: &str, taken: &mut BTreeSet<String>) -> String {
     let mut number = 2;
     let mut made = name.to_owned();
-    while !taken.insert(made.clone()) {
+    while !taken.insert(names::class(&made)) {
         made = format!("{name}_{number}");
         number += 1;
     }
@@ -176,4 +176,17 @@ fn pretty(json: &Json) -> Vec<u8> {
     let mut text = format!("{json:#}").into_bytes();
     text.push(b'\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_with_the_same_class_are_told_apart() {
+        let mut taken = BTreeSet::new();
+        let made = ["conv1", "conv_1", "conv12", "conv1"].map(|name| unused(name, &mut taken));
+        assert_eq!(made, ["conv1", "conv_1_2", "conv12_2", "conv1_3"]);
+        assert_eq!(taken.len(), 4);
+    }
 }

@@ -11,6 +11,20 @@ const KEYWORDS: [&str; 35] = [
     "with", "yield",
 ];
 
+/// Modules of Python and torch: a package of such a name would hide them, or be hidden.
+const MODULES: &str = include_str!("modules.txt");
+
+/// Whether a package of this name would take the place of a module.
+fn is_module(name: &str) -> bool {
+    MODULES.split_whitespace().any(|module| module == name)
+}
+
+/// The name of a package like `text`.
+pub(crate) fn usual(text: &str) -> String {
+    let name = identifier(text);
+    if is_module(&name) { format!("{name}_kernels") } else { name }
+}
+
 /// A Python identifier in lower case like `text`.
 pub(crate) fn identifier(text: &str) -> String {
     let mut name = String::new();
@@ -37,11 +51,16 @@ pub(crate) fn class(identifier: &str) -> String {
         let (first, rest) = part.split_at(1);
         format!("{}{rest}", first.to_ascii_uppercase())
     };
-    parts.map(capital).collect()
+    let name: String = parts.map(capital).collect();
+    // Keywords of Python that begin with a capital.
+    if matches!(name.as_str(), "None" | "True" | "False") { format!("{name}_") } else { name }
 }
 
 /// Whether a package may have this name.
 pub(crate) fn package(name: &str) -> Result<(), ExportError> {
+    if is_module(name) {
+        return Err(ExportError::Module { name: name.to_owned() });
+    }
     if identifier(name) == name && name.len() <= LONGEST {
         return Ok(());
     }
@@ -82,6 +101,16 @@ mod tests {
             package(&name).unwrap();
         }
         assert!(package("Not-One").is_err() && package("").is_err() && package("class").is_err());
+    }
+
+    #[test]
+    fn names_of_modules_and_keywords_are_avoided() {
+        for name in ["torch", "copy", "numbers", "json"] {
+            assert!(matches!(package(name), Err(ExportError::Module { .. })), "{name}");
+            package(&usual(name)).unwrap();
+        }
+        assert_eq!((usual("Copy").as_str(), usual("gelu").as_str()), ("copy_kernels", "gelu"));
+        assert_eq!(class(&identifier("None")), "None_");
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) fn build(about: &About<'_>) -> String {
     let backend = if about.on_gpu { "cuda" } else { "cpu" };
     let name = about.name.replace('_', "-");
     format!(
-        "[general]\nname = \"{name}\"\nversion = 1\nlicense = \"Apache-2.0\"\nbackends = [\"{backend}\"]\n\n\
+        "[general]\nname = \"{name}\"\nversion = 1\nbackends = [\"{backend}\"]\n\n\
          [torch-noarch]\n"
     )
 }
@@ -87,7 +87,6 @@ pub(crate) fn metadata(about: &About<'_>) -> Json {
         "id": format!("_{}_{backend}_{short}", about.name),
         "name": about.name.replace('_', "-"),
         "version": 1,
-        "license": "Apache-2.0",
         "python-depends": [],
         "backend": {"type": backend},
     })
