@@ -46,13 +46,31 @@ def wide(value: Any) -> Any:
 
 
 def error(found: list[torch.Tensor], truth: list[torch.Tensor]) -> float | None:
-    """The largest difference, relative to the largest number of the truth."""
+    """The largest root mean square difference of a row (along the last dimension), relative to the
+    root mean square of the truth's finite numbers. None where two results cannot be compared as
+    numbers: they have no tensors, numbers that are not finite at different places, or other
+    integers."""
+    if not truth or len(found) != len(truth):
+        return None
     worst = 0.0
     for mine, wanted in zip(found, truth, strict=True):
-        if not wanted.is_floating_point() or not wanted.numel():
+        if mine.shape != wanted.shape:
+            return None
+        if not wanted.is_floating_point():
+            if not torch.equal(mine, wanted):
+                return None
             continue
-        scale = wanted.abs().max().item()
-        difference = (mine.double() - wanted).abs().max().item()
+        mine, finite = mine.double(), wanted.isfinite()
+        if not torch.equal(mine.isfinite(), finite):
+            return None
+        if not torch.equal(mine[~finite].nan_to_num(), wanted[~finite].nan_to_num()):
+            return None
+        if not finite.any():
+            continue
+        scale = wanted[finite].square().mean().sqrt().item()
+        square = torch.where(finite, mine - wanted, 0.0).square()
+        rows = square.mean(-1) if square.dim() else square
+        difference = rows.max().sqrt().item()
         worst = max(worst, difference / scale if scale else difference)
     return worst if math.isfinite(worst) else None
 

@@ -100,10 +100,12 @@ class Patch:
         """The inputs of the kernels; None if the region did not see such a call."""
         region = self.region
         tensors: dict[int, torch.Tensor] = {}
-        if list(kwargs) != list(region["keywords"]):
+        # By name: records sort them.
+        if set(kwargs) != set(region["keywords"]):
             return None
         fits = map_matched(region["arguments"], args, tensors)
-        fits += map_matched(list(region["keywords"].values()), list(kwargs.values()), tensors)
+        named = [kwargs[name] for name in region["keywords"]]
+        fits += map_matched(list(region["keywords"].values()), named, tensors)
         if not all(fits):
             return None
         inputs = [tensors[index] for index in self.indices]

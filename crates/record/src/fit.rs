@@ -34,13 +34,13 @@ pub struct WorkloadFit {
 }
 
 impl Fit {
-    /// Without what it tells of these workloads; `None` where it tells of no others.
-    pub(crate) fn without(self, hidden: &[WorkloadVerdict]) -> Option<Self> {
+    /// What it tells of these workloads; `None` where that is nothing.
+    pub(crate) fn of(self, seen: &[WorkloadVerdict]) -> Option<Self> {
         if self.workloads.is_empty() {
             return Some(self);
         }
-        let is_hidden = |one: &WorkloadFit| hidden.iter().any(|of| of.name == one.workload);
-        let workloads: Vec<_> = self.workloads.into_iter().filter(|one| !is_hidden(one)).collect();
+        let is_seen = |one: &WorkloadFit| seen.iter().any(|of| of.name == one.workload);
+        let workloads: Vec<_> = self.workloads.into_iter().filter(is_seen).collect();
         let shrunk = |one: &&WorkloadFit| one.from / one.to.max(1);
         let &WorkloadFit { from, to, .. } = workloads.iter().max_by_key(shrunk)?;
         Some(Self { from, to, workloads, dimension: self.dimension })

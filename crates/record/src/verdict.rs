@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::baselines::{BASELINES, Speedup, Times};
 pub use self::seconds::PhaseSeconds;
-pub use self::workloads::{WorkloadVerdict, judged_workloads};
+pub use self::workloads::{SCALED_DOWN, WorkloadVerdict, judged_workloads};
 use crate::blob::BlobHash;
 use crate::conditions::Conditions;
 use crate::fingerprint::Fingerprint;

@@ -47,7 +47,7 @@ pub struct InputSetFigures {
     pub milliseconds: BTreeMap<String, Interval>,
     /// How many times faster the patched model is.
     pub speedup: BTreeMap<String, Interval>,
-    /// The largest error against float64, relative to the largest number of the result; null where the model has no
+    /// The largest error of a row against float64, relative to the result's root mean square; null where the model has no
     /// result in float64.
     pub error: BTreeMap<String, Option<f64>>,
     /// The most memory of the GPU in one pass, in bytes; null on the cpu device.

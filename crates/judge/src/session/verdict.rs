@@ -8,7 +8,9 @@ use warpwright_record::conditions::Conditions;
 use warpwright_record::fingerprint::Fingerprint;
 use warpwright_record::fit::{Fit, WorkloadFit};
 use warpwright_record::libraries::Libraries;
-use warpwright_record::verdict::{Dtype, Reward, Speedup, Stage, Times, VERDICT_VERSION, Verdict};
+use warpwright_record::verdict::{
+    Dtype, Reward, SCALED_DOWN, Speedup, Stage, Times, VERDICT_VERSION, Verdict,
+};
 use warpwright_task::Task;
 
 use crate::admission::objection::{self, Objection};
@@ -49,7 +51,7 @@ pub fn fit_of(task: &Task) -> Option<Fit> {
 /// The verdict on a task with workloads: it says how they were scaled down.
 pub(crate) fn of_workloads(task: &Task, mut verdict: Verdict) -> Verdict {
     verdict.fit = fit_of(task);
-    let caveat = verdict.fit.as_ref().map(|fit| format!("the task is scaled down: {fit}"));
+    let caveat = verdict.fit.as_ref().map(|fit| format!("{SCALED_DOWN}{fit}"));
     if let Some(caveat) = caveat.filter(|caveat| !verdict.caveats.contains(caveat)) {
         verdict.caveats.insert(0, caveat);
     }
@@ -121,7 +123,7 @@ pub(crate) fn verdict(
     fingerprint.clocks = found.conditions.as_ref().map(Conditions::clocks).unwrap_or_default();
     let verified = stage > Stage::Built && !found.bad();
     if let Some(fit) = fit_of(task) {
-        found.caveats.push(format!("the task is scaled down: {fit}"));
+        found.caveats.push(format!("{SCALED_DOWN}{fit}"));
     }
     if !known.doubt.is_empty() {
         found.caveats.push(known.doubt.clone());

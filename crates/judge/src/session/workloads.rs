@@ -109,13 +109,18 @@ impl SessionPool<'_> {
             }
             ControlFlow::Continue(artifact) => artifact,
         };
+        // Rounds and comparisons are divided among the workloads that are judged.
+        let task_of = |workload: &Workload| {
+            let sharing = workload.task.sharing.saturating_sub(refused.len()).max(1);
+            Task { sharing, ..workload.task.clone() }
+        };
         // Those that are open first: else each would make room for the next where few can be open.
-        fit.sort_by_key(|(workload, _)| (workload.held_out, !self.is_idle(&workload.task)));
+        fit.sort_by_key(|(workload, _)| (workload.held_out, !self.is_idle(&task_of(workload))));
         let mut parts = Vec::new();
         let place = |name: &str| workloads.iter().position(|workload| workload.name == name);
         for (workload, known) in &fit {
             // Not refused any more: a candidate could have the workload struck out that it is worst at.
-            let judged = self.judge_built(&workload.task, candidate, &artifact, stage)?;
+            let judged = self.judge_built(&task_of(workload), candidate, &artifact, stage)?;
             let (verdict, measured) = judged;
             let good = verdict.verified;
             let (name, held_out) = (workload.name.clone(), workload.held_out);

@@ -73,6 +73,9 @@ pub fn judged_workloads(workloads: &[WorkloadVerdict]) -> BTreeSet<&str> {
     counts.map(|workload| workload.name.as_str()).collect()
 }
 
+/// How the caveat of a task begins that `--fit` scaled down.
+pub const SCALED_DOWN: &str = "the task is scaled down: ";
+
 impl Verdict {
     /// The launch plans that were judged, one per workload.
     pub fn plans(&self) -> impl Iterator<Item = BlobHash> {
@@ -86,6 +89,12 @@ impl Verdict {
         let (hidden, seen): (Vec<_>, Vec<_>) =
             self.workloads.iter().cloned().partition(|workload| workload.held_out);
         let mut shown = self.clone();
+        // After a failure, workloads that were not judged have no entry; they may be held out.
+        let fit = shown.fit.take();
+        shown.fit = fit.clone().and_then(|fit| fit.of(&seen));
+        if shown.fit != fit {
+            shown.caveats.retain(|caveat| !caveat.starts_with(SCALED_DOWN));
+        }
         if hidden.is_empty() {
             return shown;
         }
@@ -99,7 +108,6 @@ impl Verdict {
         shown.workloads = seen;
         (shown.times_ms, shown.floor_ms, shown.unavoidable_bytes) = (Times::default(), None, 0);
         shown.memory = None;
-        shown.fit = shown.fit.and_then(|fit| fit.without(&hidden));
         shown.checks.retain(|check| !told_of(&check.name));
         let names = |caveat: &str| {
             hidden.iter().any(|hidden| caveat.contains(&format!("workload {}", hidden.name)))

@@ -3,7 +3,8 @@
 use warpwright_record::fit::{Fit, WorkloadFit};
 use warpwright_record::inputs::InputFamily;
 use warpwright_record::verdict::{
-    Check, Failure, FailureClass, IntegrityFinding, Mismatch, Times, Verdict, WorkloadVerdict,
+    Check, Failure, FailureClass, IntegrityFinding, Mismatch, SCALED_DOWN, Times, Verdict,
+    WorkloadVerdict,
 };
 
 use crate::sample;
@@ -82,7 +83,13 @@ fn failure_on_a_seen_workload_is_shown() {
     verdict.workloads[0].verified = false;
     verdict.workloads.pop();
     verdict.failure.as_mut().unwrap().message = "workload seen: far off".to_owned();
-    assert_eq!(verdict.shown(), verdict, "nothing is held out");
+    let fit = verdict.fit.clone().unwrap();
+    assert!(fit.to_string().contains("hidden"), "positive control");
+    verdict.caveats.insert(0, format!("{SCALED_DOWN}{fit}"));
+    let shown = verdict.shown();
+    let text = serde_json::to_string(&(&shown.fit, &shown.caveats)).unwrap();
+    assert!(!text.contains("hidden") && !text.contains("7919"), "held out, and not judged: {text}");
+    assert_eq!((&shown.failure, shown.workloads.len()), (&verdict.failure, 1));
     let hidden = WorkloadVerdict::refused("x".to_owned(), true, "too large".to_owned());
     verdict.workloads.push(hidden);
     let shown = verdict.shown();

@@ -112,7 +112,12 @@ pub(crate) fn read(
         let cure = "leave one that the agent sees";
         return Err(wrong(NotLiteral::new(&function.name, message), cure));
     }
-    if workloads.iter().any(|workload| workload.held_out)
+    let held_out = workloads.iter().any(|workload| workload.held_out);
+    if held_out && parameters.is_none() {
+        let message = "workloads are held out, and `get_inputs` is not one plain function: its defaults may be theirs";
+        return Err(wrong(NotLiteral::new(&function.name, message.to_owned()), SHOWN));
+    }
+    if held_out
         && let (Some(known), Some(first)) = (parameters, workloads.first())
         && let Some(told) = defaults::computed(known, first)
     {
