@@ -85,7 +85,7 @@ fn failure_on_a_seen_workload_is_shown() {
     verdict.failure.as_mut().unwrap().message = "workload seen: far off".to_owned();
     let fit = verdict.fit.clone().unwrap();
     assert!(fit.to_string().contains("hidden"), "positive control");
-    verdict.caveats.insert(0, format!("{SCALED_DOWN}{fit}"));
+    verdict.caveats = vec![format!("{SCALED_DOWN}{fit}"), "odd".to_owned()];
     let shown = verdict.shown();
     let text = serde_json::to_string(&(&shown.fit, &shown.caveats)).unwrap();
     assert!(!text.contains("hidden") && !text.contains("7919"), "held out, and not judged: {text}");
