@@ -145,6 +145,9 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// Seconds of a window's constant part that may differ between two processes.
     fn unequal_seconds(&self) -> f64;
 
+    /// Seconds by which a call may be shorter in the device tier because no Python launches it.
+    fn launch_seconds(&self) -> f64;
+
     /// Whether windows of a single call are exact enough to be compared with the slope of longer ones.
     fn times_single_calls(&self) -> bool;
 

@@ -189,6 +189,10 @@ impl DeviceBackend for CpuDevice {
         0.0
     }
 
+    fn launch_seconds(&self) -> f64 {
+        0.0
+    }
+
     // Single calls of honest candidates scatter by more than those of a cheat are longer.
     fn times_single_calls(&self) -> bool {
         false

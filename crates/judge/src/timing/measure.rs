@@ -9,6 +9,8 @@
 //! device a candidate that may be faster gets more rounds; then only the last look counts. `baseline_floor.rs`
 //! limits the time that a window of a busy host counts as.
 
+use std::iter::zip;
+
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use warpwright_record::interval::Interval;
@@ -148,11 +150,14 @@ impl Rounds {
         stats::rough(own.unwrap_or(&self.nothing))
     }
 
-    /// Which share of each of a contender's windows so many seconds are.
-    fn shares(&self, windows: &Windows, seconds: f64) -> Vec<f64> {
+    /// Which share of each of a contender's windows so many seconds, and so many of each call, are.
+    fn shares(&self, windows: &Windows, (seconds, each): (f64, f64)) -> Vec<f64> {
         let nothing = stats::rough(&self.nothing);
-        let share = |spent: f64| (seconds / (spent - nothing).max(LEAST)).clamp(0.0, 1.0);
-        windows.0.iter().map(|window| share(window.1)).collect()
+        let share = |&(calls, spent): &(usize, f64)| {
+            let off = seconds + calls as f64 * each;
+            (off / (spent - nothing).max(LEAST)).clamp(0.0, 1.0)
+        };
+        windows.0.iter().map(share).collect()
     }
 
     /// Seconds per call of a baseline's windows.
@@ -182,6 +187,15 @@ impl Rounds {
     }
 }
 
+/// By how many seconds candidate and baselines may differ for reasons that no repetition averages out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unequal {
+    /// Of a window, on both sides (`Device::unequal_seconds`).
+    pub(crate) window: f64,
+    /// Of each call of a baseline's, in speed-ups (`Device::launch_seconds`).
+    pub(crate) call: f64,
+}
+
 /// Statistics of the measured rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
@@ -189,7 +203,7 @@ pub(crate) struct Summary {
     pub(crate) speedup: Speedup,
     /// Which baselines were disturbed.
     pub(crate) caveats: Vec<String>,
-    /// The largest share by which a sample of the candidate was moved outwards.
+    /// The largest share by which a sample of the candidate or of a speed-up was moved outwards.
     pub(crate) unequal: f64,
     /// The samples, those that the look leaves out too.
     pub(crate) measured: Measured,
@@ -297,13 +311,13 @@ pub(crate) fn remember(ready: &mut [Ready], rounds: &Rounds) {
 }
 
 /// Times and speed-ups, with a look's intervals between samples of its rank from either end, each moved
-/// outwards by what `unequal` seconds are of its window (0 where it is not known). Windows are
+/// outwards by what `unequal` is of its window (0 where it is not known). Windows are
 /// limited by their contender's level, where it has one. The best baseline is that over which the speed-up is
 /// least.
 pub(crate) fn summarise(
     rounds: &Rounds,
     levels: &Levels,
-    (look, unequal): (Interim, f64),
+    (look, unequal): (Interim, Unequal),
 ) -> Summary {
     let between = |series: &Series| series.interval((look.leaves, look.rank));
     let ms = |seconds: &[f64], shares: &[f64]| Series {
@@ -314,22 +328,27 @@ pub(crate) fn summarise(
     let mut candidate = rounds.per_call_of_candidate();
     let disturbed = baseline_floor::limit(levels.candidate, &mut candidate);
     caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
-    let shares = rounds.shares(&rounds.candidate, unequal);
+    let shares = rounds.shares(&rounds.candidate, (unequal.window, 0.0));
     let counted = Some(rounds.nothing.len() as u32);
     let mut measured = Measured { candidate: ms(&candidate, &shares), baselines: Vec::new() };
     let time = between(&measured.candidate);
     let mut times = Times { candidate: time, rounds: counted, ..Times::default() };
     let mut speedup = Speedup::default();
     let mut best: Option<(Baseline, Interval)> = None;
+    let mut most = shares.iter().skip(look.leaves).copied().fold(0.0, f64::max);
     for (i, (which, windows)) in rounds.baselines.iter().enumerate() {
         let mut baseline = rounds.per_call(windows);
         let disturbed =
             baseline_floor::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
         caveats.extend(baseline_floor::caveat(which.name(), disturbed, baseline.len()));
         let samples: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
-        let theirs = rounds.shares(windows, unequal);
+        let theirs = rounds.shares(windows, (unequal.window, 0.0));
         let time = ms(&baseline, &theirs);
-        let larger: Vec<f64> = shares.iter().zip(&theirs).map(|(a, b)| a.max(*b)).collect();
+        let launched = rounds.shares(windows, (0.0, unequal.call));
+        let larger: Vec<f64> = zip(zip(&shares, &theirs), launched)
+            .map(|((a, b), launched)| (a.max(*b) + launched).min(1.0))
+            .collect();
+        most = larger.iter().skip(look.leaves).copied().fold(most, f64::max);
         let speedups = Series { samples, unequal: larger };
         let ratio = between(&speedups);
         let (at, over) = match which {
@@ -351,8 +370,7 @@ pub(crate) fn summarise(
         speedup.best = Some(ratio);
         speedup.best_baseline = Some(which.name().to_owned());
     }
-    let unequal = shares.into_iter().skip(look.leaves).fold(0.0, f64::max);
-    Summary { times, speedup, caveats, unequal, measured }
+    Summary { times, speedup, caveats, unequal: most, measured }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::process::host::Workers;
 use crate::process::oracle::Oracle;
 use crate::timing::baseline_floor;
 use crate::timing::baseline_set::Baselines;
-use crate::timing::measure::{self, Levels, Ready, Rounds, Windows};
+use crate::timing::measure::{self, Levels, Ready, Rounds, Unequal, Windows};
 use crate::timing::plan::Plan;
 use crate::timing::sequential;
 use crate::timing::shared_rounds::Borrowed;
@@ -155,7 +155,9 @@ impl Measurement<'_> {
             } else {
                 Levels::default()
             };
-            let unequal = device.unequal_seconds();
+            // Only the device tier has empty windows of its own.
+            let launch = if rounds.own_nothing.is_empty() { 0.0 } else { device.launch_seconds() };
+            let unequal = Unequal { window: device.unequal_seconds(), call: launch };
             let summary = measure::summarise(&rounds, &levels, (look, unequal));
             (found.times, found.speedup, disturbed) =
                 (summary.times, summary.speedup, summary.caveats);

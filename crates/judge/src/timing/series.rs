@@ -10,7 +10,7 @@
 //!   `(v_1 + ... + v_n)^2 / (v_1^2 / (r_1 - 1) + ... + v_n^2 / (r_n - 1))` degrees of freedom (Satterthwaite, "An
 //!   approximate distribution of estimates of variance components", Biometrics Bulletin 1946; Welch, Biometrika 1947),
 //!   rounded down.
-//! - What differs between the processes of candidate and baselines (`Device::unequal_seconds`) no repetition averages
+//! - What differs between the processes of candidate and baselines (`measure::Unequal`) no repetition averages
 //!   out. All workloads are timed by processes of one judge on one machine, so this part is taken as common: it moves
 //!   the mean by the mean of what it moves the workloads by, and is added to the half width. By Minkowski's inequality
 //!   it moves the mean by no more, whatever the correlation between workloads is.

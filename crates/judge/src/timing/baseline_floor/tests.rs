@@ -7,7 +7,9 @@ use warpwright_record::interval::Interval;
 
 use super::*;
 use crate::timing::baseline::Baseline;
-use crate::timing::measure::{Levels, Ready, Rounds, Summary, Windows, remember, summarise};
+use crate::timing::measure::{
+    Levels, Ready, Rounds, Summary, Unequal, Windows, remember, summarise,
+};
 use crate::timing::plan::BUSY_ROUNDS;
 use crate::timing::sequential::Interim;
 
@@ -64,10 +66,13 @@ fn session(
     let mut ready = [ready()];
     let verdict = |_| {
         let rounds = rounds(count, busy, random);
-        let limited =
-            summarise(&rounds, &Levels::of_baselines(&ready, &rounds), (Interim::at_all(1), 0.0));
+        let limited = summarise(
+            &rounds,
+            &Levels::of_baselines(&ready, &rounds),
+            (Interim::at_all(1), Unequal::default()),
+        );
         remember(&mut ready, &rounds);
-        (limited, summarise(&rounds, &Levels::default(), (Interim::at_all(1), 0.0)))
+        (limited, summarise(&rounds, &Levels::default(), (Interim::at_all(1), Unequal::default())))
     };
     (0..verdicts).map(verdict).collect()
 }
@@ -176,7 +181,7 @@ fn on_a_busy_host_equal_kernels_stay_equal() {
             };
             let limits = Levels::of_all(&[ready()], &rounds);
             let levels = if limited { limits } else { Levels::default() };
-            over(&summarise(&rounds, &levels, (Interim::at_all(1), 0.0)))
+            over(&summarise(&rounds, &levels, (Interim::at_all(1), Unequal::default())))
         };
         (0..1000).map(measured).collect()
     };
@@ -214,8 +219,8 @@ proptest! {
         seen.add(&history);
         let ready = [Baseline::Eager, Baseline::Compile]
             .map(|which| Ready { which, history: seen.clone(), ..ready() });
-        let free = summarise(&rounds, &Levels::default(), (Interim::at_all(2), 0.0));
-        let limited = summarise(&rounds, &Levels::of_baselines(&ready, &rounds), (Interim::at_all(2), 0.0));
+        let free = summarise(&rounds, &Levels::default(), (Interim::at_all(2), Unequal::default()));
+        let limited = summarise(&rounds, &Levels::of_baselines(&ready, &rounds), (Interim::at_all(2), Unequal::default()));
         let lower = |a: Option<Interval>, b: Option<Interval>| {
             let (a, b) = (a.unwrap(), b.unwrap());
             a.low <= b.low && a.value <= b.value && a.high <= b.high
