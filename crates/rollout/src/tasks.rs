@@ -58,6 +58,12 @@ fn check(task: &Task, notice: &dyn Fn(&str)) -> Result<(), RolloutError> {
     for left_out in task.notes() {
         notice(&format!("warning: {}: left out: {left_out}", task.name));
     }
+    for unchecked in task.unchecked() {
+        notice(&format!(
+            "warning: {}: not checked: {unchecked}; it is not a comparison of axes, and workloads may break it",
+            task.name
+        ));
+    }
     match task.facts() {
         Ok(facts) => {
             for warning in facts.warnings(task.mode) {

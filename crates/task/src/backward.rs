@@ -7,6 +7,7 @@
 use ruff_python_ast::{Expr, Number, Stmt};
 use ruff_text_size::{Ranged, TextRange};
 
+use crate::constants::{self, Form};
 use crate::facts::deep;
 use crate::limits::MAX_SOURCE_BYTES;
 
@@ -15,6 +16,9 @@ const FOOTER: &str = include_str!("backward.py");
 
 /// How every version of it begins.
 const BEGINNING: &str = "\n# Appended by `warpwright --backward`";
+
+/// Name of the variable that asks for the footer.
+const NAME: &str = "backward";
 
 /// The last line.
 const LAST_LINE: &str = "_warpwright_backward()";
@@ -33,23 +37,42 @@ pub(crate) fn appended(source: &str) -> String {
 
 /// Whether a source asks for the footer: its module assigns `backward = True`.
 pub(crate) fn is_wanted(source: &str) -> bool {
-    // Only sources with such a line are parsed: thousands of tasks are read at once.
-    let names = |line: &str| line.starts_with("backward");
-    if source.len() > MAX_SOURCE_BYTES || !source.lines().any(names) {
+    // Only sources with the word are parsed: thousands of tasks are read at once.
+    if source.len() > MAX_SOURCE_BYTES || !source.contains(NAME) {
         return false;
     }
     deep::on_deep_stack(|| {
         let Ok(parsed) = ruff_python_parser::parse_module(source) else { return false };
-        last_assigned(parsed.suite())
-            .is_some_and(|value| matches!(value, Expr::BooleanLiteral(it) if it.value))
+        let is_true = |value: &Expr| matches!(value, Expr::BooleanLiteral(it) if it.value);
+        read(parsed.suite()).is_ok_and(|value| value.is_some_and(is_true))
     })
     .unwrap_or(false)
 }
 
-/// What a module assigns to `backward`, if that may be meant as `True` and is not: a task without gradients would be
-/// judged, and nobody told.
-pub(crate) fn unclear(body: &[Stmt]) -> Option<TextRange> {
-    last_assigned(body).filter(|value| may_be_true(value)).map(Ranged::range)
+/// What keeps a module's `backward` from being read, and where: a task without gradients would be judged, and nobody
+/// told.
+pub(crate) fn unclear(body: &[Stmt]) -> Option<(TextRange, &'static str)> {
+    read(body).err()
+}
+
+/// What a module assigns to `backward`; `None` if it does not, or has a function or module of that name.
+fn read(body: &[Stmt]) -> Result<Option<&Expr>, (TextRange, &'static str)> {
+    let mut found = None;
+    for bound in constants::bound(body, NAME) {
+        match bound.form {
+            Form::Plain(_) if found.is_some() => {
+                return Err((bound.at, "it is assigned more than once"));
+            }
+            Form::Plain(value) if may_be_true(value) => {
+                return Err((value.range(), "it is assigned something else than True or False"));
+            }
+            Form::Plain(value) => found = Some(value),
+            Form::Other(what) => return Err((bound.at, what)),
+            // Methods, functions and parameters of that name are common.
+            Form::Definition(_) | Form::Changed(_) | Form::Inner(_) => {}
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a value other than `True` may be true and is no function or module of that name.
@@ -72,19 +95,5 @@ fn may_be_true(value: &Expr) -> bool {
             matches!(&*call.func, Expr::Name(name) if ["bool", "int"].contains(&name.id.as_str()))
         }
         _ => false,
-    }
-}
-
-/// The value of the last statement at module level that assigns to `backward`.
-fn last_assigned(body: &[Stmt]) -> Option<&Expr> {
-    body.iter().filter_map(assigned).next_back()
-}
-
-fn assigned(statement: &Stmt) -> Option<&Expr> {
-    let named = |target: &Expr| matches!(target, Expr::Name(it) if it.id.as_str() == "backward");
-    match statement {
-        Stmt::Assign(assign) => assign.targets.iter().any(named).then_some(&*assign.value),
-        Stmt::AnnAssign(assign) if named(&assign.target) => assign.value.as_deref(),
-        _ => None,
     }
 }

@@ -39,6 +39,7 @@
 //! This crate knows no device, starts no process and imports no torch.
 
 mod backward;
+mod constants;
 mod definition;
 mod dtype;
 mod facts;

@@ -6,6 +6,7 @@
 use ruff_python_ast::{Expr, Stmt};
 use ruff_text_size::{Ranged, TextRange};
 
+use crate::constants::{self, Form};
 use crate::facts::error::TaskErrorKind;
 use crate::facts::excerpt::Lines;
 
@@ -14,8 +15,7 @@ pub(crate) const NAME: &str = "libraries";
 /// Names that a task may list.
 const LIBRARIES: [&str; 2] = ["cutlass", "cccl"];
 
-const CURE: &str =
-    "write a literal list once, at module level: `libraries = [\"cccl\"]`, of cutlass and cccl";
+const CURE: &str = "write a literal list once, at module level: `libraries = [\"cccl\"]`, of cutlass and cccl; give other variables another name";
 
 /// The names in the list, in order; `None`: the module has no such variable.
 pub(crate) fn read(body: &[Stmt], lines: &Lines<'_>) -> Result<Option<Vec<String>>, TaskErrorKind> {
@@ -25,7 +25,16 @@ pub(crate) fn read(body: &[Stmt], lines: &Lines<'_>) -> Result<Option<Vec<String
         cure: CURE,
     };
     let mut found: Option<Vec<String>> = None;
-    for value in body.iter().filter_map(assigned) {
+    for bound in constants::bound(body, NAME) {
+        let value = match bound.form {
+            Form::Plain(value) => value,
+            Form::Definition(what)
+            | Form::Changed(what)
+            | Form::Other(what)
+            | Form::Inner(what) => {
+                return Err(wrong(bound.at, what.to_owned()));
+            }
+        };
         if found.is_some() {
             return Err(wrong(value.range(), "it is assigned more than once".to_owned()));
         }
@@ -55,19 +64,6 @@ pub(crate) fn read(body: &[Stmt], lines: &Lines<'_>) -> Result<Option<Vec<String
     Ok(found)
 }
 
-/// The value of a statement that assigns to the variable.
-fn assigned(statement: &Stmt) -> Option<&Expr> {
-    let (target, value) = match statement {
-        Stmt::Assign(assign) => match &assign.targets[..] {
-            [target] => (target, &*assign.value),
-            _ => return None,
-        },
-        Stmt::AnnAssign(assign) => (&*assign.target, assign.value.as_deref()?),
-        _ => return None,
-    };
-    matches!(target, Expr::Name(name) if name.id.as_str() == NAME).then_some(value)
-}
-
 #[cfg(test)]
 mod tests {
     use crate::task::Task;
@@ -85,7 +81,7 @@ mod tests {
             ("libraries = []", &[]),
             ("libraries = [\"cccl\"]", &["cccl"]),
             ("libraries: list[str] = (\"cutlass\", \"cccl\", \"cutlass\")", &["cutlass", "cccl"]),
-            ("def f():\n    libraries = [1]", &[]),
+            ("class A:\n    def f(self):\n        self.libraries = [1]", &[]),
         ];
         for (line, wanted) in cases {
             assert_eq!(task(line).libraries().unwrap(), wanted, "{line}");
@@ -105,6 +101,40 @@ mod tests {
             assert!(error.to_string().contains(message), "{error}");
             assert!(error.hint().contains("literal list"), "{}", error.hint());
             assert!(task(line).facts().is_err());
+        }
+    }
+
+    #[test]
+    fn libraries_in_an_unknown_form_name_their_line() {
+        for (line, place) in [
+            ("x = libraries = [\"cccl\"]", "line 2"),
+            ("libraries, x = [\"cccl\"], 1", "line 2"),
+            ("libraries = []\nlibraries += [\"cccl\"]", "line 3"),
+            ("libraries = []\nlibraries.append(\"cccl\")", "line 3"),
+            ("libraries = []\nlibraries[:] = [\"cccl\"]", "line 3"),
+            ("if True:\n    libraries = [\"cccl\"]", "line 3"),
+            ("try:\n    libraries = [\"cccl\"]\nfinally:\n    pass", "line 3"),
+            ("for libraries in [[\"cccl\"]]:\n    pass", "line 2"),
+            ("libraries: list[str]", "line 2"),
+            ("libraries = [\"cccl\"]\ndel libraries", "line 3"),
+            ("print(libraries := [\"cccl\"])", "line 2"),
+            ("[(libraries := [x]) for x in [\"cccl\"]]", "line 2"),
+            ("def f():\n    global libraries\n    libraries = [\"cccl\"]\nf()", "line 3"),
+            ("def f(libraries):\n    pass", "line 2"),
+            ("def f():\n    libraries = [1]", "line 3"),
+            ("def libraries():\n    pass", "line 2"),
+            ("class libraries:\n    pass", "line 2"),
+            ("import libraries", "line 2"),
+            ("import libraries.names", "line 2"),
+            ("from x import y as libraries", "line 2"),
+            ("with open(\"x\") as libraries:\n    pass", "line 2"),
+            ("try:\n    pass\nexcept E as libraries:\n    pass", "line 4"),
+            ("match 1:\n    case libraries:\n        pass", "line 3"),
+            ("x = 1; libraries = list()", "line 2"),
+        ] {
+            let error = task(line).libraries().expect_err(line).to_string();
+            assert!(error.contains(place), "{line}: {error}");
+            assert!(task(line).facts().is_err(), "{line}");
         }
     }
 }

@@ -280,6 +280,12 @@ impl Task {
         definition::notes(&self.source).collect()
     }
 
+    /// What could not be checked when the task was made of a definition: constraints that are not comparisons of axes,
+    /// which workloads may break. One line each.
+    pub fn unchecked(&self) -> Vec<&str> {
+        definition::unchecked(&self.source).collect()
+    }
+
     /// What can be known without running it; the error names `origin`.
     pub fn facts(&self) -> Result<Facts, TaskError> {
         facts(&self.source).map_err(|error| self.at_origin(error))
@@ -377,15 +383,42 @@ mod tests {
         for value in ["1", "'yes'", "[1]", "not False", "1 == 1", "bool(1)", "2.0"] {
             let task = Task::from_source("t", format!("backward = {value}\n{TASK}"));
             let error = task.facts().unwrap_err();
-            assert!(error.to_string().contains("`backward` is assigned"), "{value}: {error}");
+            assert!(error.to_string().contains("something else than True"), "{value}: {error}");
             assert!(error.hint().contains("backward = True"), "{}", error.hint());
         }
         for value in ["True", "False", "None", "0", "''", "torch.autograd.grad", "lambda x: x"] {
             let task = Task::from_source("t", format!("backward = {value}\n{TASK}"));
             assert!(task.facts().is_ok(), "{value}");
         }
-        let repaired = Task::from_source("t", format!("backward = 1\nbackward = False\n{TASK}"));
-        assert!(repaired.facts().is_ok(), "the last counts");
+    }
+
+    #[test]
+    fn backward_in_an_unknown_form_names_its_line() {
+        for (line, place) in [
+            ("backward = False\nbackward = True", "line 2"),
+            ("x = backward = True", "line 1"),
+            ("if True:\n    backward = True", "line 2"),
+            ("backward = False\nbackward |= True", "line 2"),
+            ("backward: bool", "line 1"),
+            ("backward = True\ndel backward", "line 2"),
+            ("print(backward := True)", "line 1"),
+            ("def f():\n    global backward\n    backward = True", "line 2"),
+        ] {
+            let task = Task::from_source("t", format!("{line}\n{TASK}"));
+            let error = task.facts().expect_err(line).to_string();
+            assert!(error.contains("`backward`") && error.contains(place), "{line}: {error}");
+        }
+        for line in [
+            "def backward(ctx, x):\n    return x",
+            "class F:\n    def backward(ctx, x):\n        return x",
+            "def f(backward):\n    backward = backward.value",
+            "try:\n    from torch import backward\nexcept ImportError:\n    pass",
+        ] {
+            let task = Task::from_source("t", format!("{line}\n{TASK}"));
+            assert!(task.facts().is_ok() && !task.backward(), "{line}");
+        }
+        let task = Task::from_source("t", format!("import math; backward = True\n{TASK}"));
+        assert!(task.backward(), "a statement may follow another on its line");
     }
 
     proptest! {

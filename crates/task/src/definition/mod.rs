@@ -177,8 +177,17 @@ pub(crate) fn refusal(source: &str) -> Option<TaskErrorKind> {
 
 /// What the reader left out of a task.
 pub(crate) fn notes(source: &str) -> impl Iterator<Item = &str> {
-    let comments = source.lines().take(32).take_while(|line| line.starts_with('#'));
-    comments.filter_map(|line| line.strip_prefix(source::LEFT_OUT))
+    head(source).filter_map(|line| line.strip_prefix(source::LEFT_OUT))
+}
+
+/// What the reader could not check of a task.
+pub(crate) fn unchecked(source: &str) -> impl Iterator<Item = &str> {
+    head(source).filter_map(|line| line.strip_prefix(source::UNCHECKED))
+}
+
+/// The comments that begin a source.
+fn head(source: &str) -> impl Iterator<Item = &str> {
+    source.lines().take(32).take_while(|line| line.starts_with('#'))
 }
 
 /// Text of a stranger on one line without control characters, at most `most` characters.

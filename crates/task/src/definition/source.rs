@@ -18,6 +18,9 @@ const MOST_TOLD: usize = 8;
 /// Begins the comment of a workload that is left out.
 pub(crate) const LEFT_OUT: &str = "# Left out: ";
 
+/// Begins the comment of a constraint that no workload was checked against.
+pub(crate) const UNCHECKED: &str = "# Not checked: ";
+
 /// The source of a definition with its workloads, of which there is at least one.
 pub(super) fn make(
     raw: &Raw,
@@ -29,7 +32,7 @@ pub(super) fn make(
     let Some(first) = workloads.first() else {
         return Err(Wrong::workload("it has no workload"));
     };
-    let mut text = head(raw, left_out);
+    let mut text = head(raw, workloads, left_out);
     text.push_str(raw.reference.as_deref().unwrap_or_default());
     text.push_str(
         "\n\n\n# What follows is made by Warpwright from the axes, inputs and workloads.\n",
@@ -67,8 +70,8 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.push('\n');
 }
 
-/// Comments: what it is, and what is left out.
-fn head(raw: &Raw, left_out: &[LeftOut]) -> String {
+/// Comments: what it is, what is left out, and what was not checked.
+fn head(raw: &Raw, workloads: &[Workload], left_out: &[LeftOut]) -> String {
     let mut text = String::new();
     line(&mut text, format_args!("# The definition {}.", super::one_line(&raw.name, 120)));
     if let Some(description) = &raw.description {
@@ -80,6 +83,18 @@ fn head(raw: &Raw, left_out: &[LeftOut]) -> String {
     }
     if left_out.len() > MOST_TOLD {
         line(&mut text, format_args!("{LEFT_OUT}{} more workloads", left_out.len() - MOST_TOLD));
+    }
+    let of_any = |index: &usize| workloads.iter().any(|known| known.unchecked.contains(index));
+    let constraints = raw.constraints.iter().flatten().enumerate();
+    let unchecked: Vec<&String> =
+        constraints.filter(|(index, _)| of_any(index)).map(|(_, text)| text).collect();
+    for constraint in unchecked.iter().take(MOST_TOLD) {
+        let constraint = super::one_line(constraint, 80);
+        line(&mut text, format_args!("{UNCHECKED}constraint `{constraint}`"));
+    }
+    if unchecked.len() > MOST_TOLD {
+        let more = unchecked.len() - MOST_TOLD;
+        line(&mut text, format_args!("{UNCHECKED}{more} more constraints"));
     }
     text.push('\n');
     text

@@ -48,6 +48,8 @@ pub(super) struct Workload {
     pub(super) inputs: Vec<Source>,
     pub(super) tensors: Vec<Vec<u8>>,
     pub(super) tolerance: Option<Tolerance>,
+    /// Indices of the definition's constraints that could not be checked by the axes alone.
+    pub(super) unchecked: Vec<usize>,
 }
 
 /// A workload's own tolerance.
@@ -155,10 +157,16 @@ fn name(uuid: &str, number: usize, taken: &[Workload]) -> String {
 
 fn one(raw: &RawWorkload, name: String, context: &Context<'_>) -> Result<Workload, Wrong> {
     let values = axes::values(context.axes, &raw.axes.0)?;
-    for constraint in context.raw.constraints.iter().flatten() {
-        if axes::holds(constraint, &values) == Some(false) {
-            let constraint = super::one_line(constraint, 80);
-            return Err(Wrong::workload(format!("its axes break the constraint `{constraint}`")));
+    let mut unchecked = Vec::new();
+    for (index, constraint) in context.raw.constraints.iter().flatten().enumerate() {
+        match axes::holds(constraint, &values) {
+            Some(true) => {}
+            Some(false) => {
+                let constraint = super::one_line(constraint, 80);
+                let reason = format!("its axes break the constraint `{constraint}`");
+                return Err(Wrong::workload(reason));
+            }
+            None => unchecked.push(index),
         }
     }
     if let Some(other) = raw.inputs.names().find(|name| context.raw.inputs.get(name).is_none()) {
@@ -205,7 +213,7 @@ fn one(raw: &RawWorkload, name: String, context: &Context<'_>) -> Result<Workloa
     let given = |name: &String| raw.axes.get(name).map(|value| (name.clone(), *value));
     let axes = context.axes.iter().filter_map(|(name, _)| given(name)).collect();
     let tolerance = raw.tolerance.as_ref().map(tolerance).transpose()?;
-    Ok(Workload { name, axes, inputs, tensors, tolerance })
+    Ok(Workload { name, axes, inputs, tensors, tolerance, unchecked })
 }
 
 /// The numbers of a shape; `None` of a Python number.

@@ -90,10 +90,12 @@ pub enum TaskErrorKind {
         cure: &'static str,
     },
     /// `backward = 1` or the like at module level.
-    #[error("`backward` is assigned something else than True or False, at {}\n{}", at.position, at.excerpt)]
+    #[error("failed to read `backward`: {message}, at {}\n{}", at.position, at.excerpt)]
     Backward {
-        /// The value.
+        /// The value or the name.
         at: Place,
+        /// What is wrong.
+        message: &'static str,
     },
     /// `libraries` is no literal list of names.
     #[error("failed to read `libraries`: {message}, at {}\n{}", at.position, at.excerpt)]
@@ -159,7 +161,7 @@ impl TaskError {
             TaskErrorKind::Async { .. } => "make it a plain function",
             TaskErrorKind::Workloads { cure, .. } | TaskErrorKind::Libraries { cure, .. } => cure,
             TaskErrorKind::Backward { .. } => {
-                "write `backward = True` for a task with gradients, else `backward = False` or another name"
+                "write `backward = True` once, at module level, for a task with gradients, else `backward = False` or another name"
             }
             TaskErrorKind::RelativeImport { .. } => {
                 "a task is one file: copy what it needs into it"

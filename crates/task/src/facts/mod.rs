@@ -58,8 +58,8 @@ fn read(source: &str) -> Result<Facts, TaskErrorKind> {
     let imports = imports::read(body, &lines)?;
     let init_inputs = module::check(&module, &lines)?;
     let workloads = workloads::read(body, &module, &lines)?;
-    if let Some(value) = crate::backward::unclear(body) {
-        return Err(TaskErrorKind::Backward { at: lines.place(value.start()) });
+    if let Some((at, message)) = crate::backward::unclear(body) {
+        return Err(TaskErrorKind::Backward { at: lines.place(at.start()), message });
     }
     let names = names::Names::new(body);
     Ok(Facts {
@@ -77,10 +77,8 @@ fn read(source: &str) -> Result<Facts, TaskErrorKind> {
 /// # Errors
 /// A syntax error, or a list that is no literal.
 pub(crate) fn libraries_of(source: &str) -> Result<Vec<String>, TaskError> {
-    // Only sources with such a line are parsed: thousands of tasks are read at once.
-    if source.len() > MAX_SOURCE_BYTES
-        || !source.lines().any(|line| line.starts_with(libraries::NAME))
-    {
+    // Only sources with the word are parsed: thousands of tasks are read at once.
+    if source.len() > MAX_SOURCE_BYTES || !source.contains(libraries::NAME) {
         return Ok(Vec::new());
     }
     deep::on_deep_stack(|| {

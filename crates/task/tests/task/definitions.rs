@@ -257,6 +257,40 @@ fn unusable_workload_is_left_out_by_name() {
 }
 
 #[test]
+fn constraints_that_are_not_understood_are_named() {
+    let mut definition = scale();
+    let long = format!("rows {} > 0", "+ 0 ".repeat(400));
+    definition["constraints"] =
+        json!(["rows > 0", "norm_weight.max() <= 2\nx", "rows >", "rows in {2}", long]);
+    let folder = problem(&definition, &[workload("aa", 2), workload("bb", 3)]);
+    let task = Task::read(folder.path()).expect("a task");
+    task.facts().expect("sound");
+    assert!(task.notes().is_empty(), "{:?}", task.notes());
+    let unchecked = task.unchecked();
+    assert_eq!(
+        unchecked[..3],
+        [
+            "constraint `norm_weight.max() <= 2 x`",
+            "constraint `rows >`",
+            "constraint `rows in {2}`",
+        ]
+    );
+    assert!(
+        unchecked.len() == 4 && unchecked[3].starts_with("constraint `rows + 0"),
+        "{unchecked:?}"
+    );
+
+    definition["constraints"] = json!(["rows > 0"]);
+    let task = Task::read(problem(&definition, &[workload("aa", 2)]).path()).expect("a task");
+    assert!(task.unchecked().is_empty());
+
+    let many: Vec<String> = (0..30).map(|i| format!("x.max() < {i}")).collect();
+    definition["constraints"] = json!(many);
+    let task = Task::read(problem(&definition, &[workload("aa", 2)]).path()).expect("a task");
+    assert_eq!((task.unchecked().len(), task.unchecked()[8]), (9, "22 more constraints"));
+}
+
+#[test]
 fn of_many_workloads_an_even_spread_is_kept() {
     let all: Vec<Value> = (1..=200).map(|rows| workload(&format!("w{rows}"), rows)).collect();
     let folder = problem(&scale(), &all);
