@@ -28,7 +28,7 @@ use crate::timing::baseline::Baseline;
 use crate::timing::baseline_floor::{self, History};
 use crate::timing::plan::Plan;
 use crate::timing::sequential::{Interim, Schedule};
-use crate::timing::series::{Measured, Series};
+use crate::timing::series::{self, Measured, Series};
 use crate::timing::shared_rounds;
 use crate::timing::stats::{self, LEAST};
 
@@ -150,6 +150,13 @@ impl Rounds {
         stats::rough(own.unwrap_or(&self.nothing))
     }
 
+    /// Seconds by which `T(0)` of the candidate's windows may be off: the same in all of them, so that what they vary
+    /// by does not tell it.
+    fn candidates_nothing_error(&self) -> f64 {
+        let own = Some(&self.own_nothing).filter(|own| !own.is_empty());
+        error_of_median(own.unwrap_or(&self.nothing))
+    }
+
     /// Which share of each of a contender's windows so many seconds, and so many of each call, are.
     fn shares(&self, windows: &Windows, (seconds, each): (f64, f64)) -> Vec<f64> {
         let nothing = stats::rough(&self.nothing);
@@ -211,6 +218,19 @@ pub(crate) struct Summary {
 
 fn each_call(windows: &Windows, nothing: f64) -> Vec<f64> {
     windows.0.iter().map(|&(calls, seconds)| per_call(seconds, nothing, calls)).collect()
+}
+
+/// The larger part of the 95 % interval of a median: by order statistics, or Student's where there are too few samples
+/// for these. 0 for fewer than two samples.
+fn error_of_median(samples: &[f64]) -> f64 {
+    let interval = match stats::rank(samples.len()) {
+        Some(rank) => stats::between(samples, rank),
+        None => series::mean(&[&Series {
+            samples: samples.to_vec(),
+            unequal: vec![0.0; samples.len()],
+        }]),
+    };
+    interval.map_or(0.0, |i| (i.high - i.value).max(i.value - i.low))
 }
 
 /// Seconds per call of one window.
@@ -328,7 +348,10 @@ pub(crate) fn summarise(
     let mut candidate = rounds.per_call_of_candidate();
     let disturbed = baseline_floor::limit(levels.candidate, &mut candidate);
     caveats.extend(baseline_floor::caveat("the candidate", disturbed, candidate.len()));
-    let shares = rounds.shares(&rounds.candidate, (unequal.window, 0.0));
+    // What differs between processes is far more than what `T(0)` is off by, where it is known, and contains it.
+    let own = rounds.candidates_nothing_error();
+    let beside = error_of_median(&rounds.nothing);
+    let shares = rounds.shares(&rounds.candidate, (unequal.window.max(own), 0.0));
     let counted = Some(rounds.nothing.len() as u32);
     let mut measured = Measured { candidate: ms(&candidate, &shares), baselines: Vec::new() };
     let time = between(&measured.candidate);
@@ -342,12 +365,15 @@ pub(crate) fn summarise(
             baseline_floor::limit(levels.baselines.get(i).copied().flatten(), &mut baseline);
         caveats.extend(baseline_floor::caveat(which.name(), disturbed, baseline.len()));
         let samples: Vec<f64> = baseline.iter().zip(&candidate).map(|(b, c)| b / c).collect();
-        let theirs = rounds.shares(windows, (unequal.window, 0.0));
+        let theirs = rounds.shares(windows, (unequal.window.max(beside), 0.0));
         let time = ms(&baseline, &theirs);
         let launched = rounds.shares(windows, (0.0, unequal.call));
-        let larger: Vec<f64> = zip(zip(&shares, &theirs), launched)
-            .map(|((a, b), launched)| (a.max(*b) + launched).min(1.0))
-            .collect();
+        // An error of one `T(0)` moves both times the same way; of two, each its own.
+        let both = |((a, b), launched): ((&f64, &f64), f64)| {
+            let apart = unequal.window <= 0.0 && !rounds.own_nothing.is_empty();
+            (if apart { a + b } else { a.max(*b) } + launched).min(1.0)
+        };
+        let larger: Vec<f64> = zip(zip(&shares, &theirs), launched).map(both).collect();
         most = larger.iter().skip(look.leaves).copied().fold(most, f64::max);
         let speedups = Series { samples, unequal: larger };
         let ratio = between(&speedups);

@@ -55,6 +55,45 @@ fn own_empty_windows_count_for_the_candidate_only() {
     assert!(times(&rounds) < 0.98, "the control sees the difference");
 }
 
+/// What empty windows vary by moves every window of a measurement alike, so the windows do not show it.
+#[test]
+fn interval_contains_the_error_of_empty_windows() {
+    let nothing: Vec<f64> = (0..11).map(|i| 2e-4 + 4e-5 * f64::from(i - 5)).collect();
+    let interval = |nothing: Vec<f64>, own: Vec<f64>, unequal: f64| {
+        let rounds = Rounds {
+            nothing,
+            own_nothing: own,
+            shared: Vec::new(),
+            candidate: windows(4, vec![4.2e-3; 11]),
+            baselines: vec![(Baseline::Eager, windows(4, vec![8.2e-3; 11]))],
+        };
+        let unequal = Unequal { window: unequal, call: 0.0 };
+        let told = summarise(&rounds, &Levels::default(), (Interim::at_all(2), unequal));
+        (told.times.candidate.unwrap(), told.speedup.eager.unwrap())
+    };
+    // Ranks 2 and 10 of 11 samples: four steps of 40 us from the median, of a window of 4 ms.
+    let (time, over) = interval(nothing.clone(), vec![], 0.0);
+    assert!((time.low - 0.96).abs() < 1e-9 && (time.high - 1.04).abs() < 1e-9, "{time:?}");
+    assert!((over.low - 2.0 * 0.96).abs() < 1e-9, "one error moves both times: {over:?}");
+    // The baseline's is half as large a share.
+    let (_, over) = interval(nothing.clone(), nothing.clone(), 0.0);
+    assert!((over.low - 2.0 * 0.94).abs() < 1e-9, "two errors add up: {over:?}");
+    // What processes differ by contains it.
+    let (time, _) = interval(nothing, vec![], 4e-4);
+    assert!((time.low - 0.9).abs() < 1e-9, "{time:?}");
+    let (time, over) = interval(vec![2e-4; 11], vec![], 0.0);
+    assert!((time.high - time.low).abs() < 1e-9 && (over.high - over.low).abs() < 1e-9);
+}
+
+/// Fewer samples than order statistics need have Student's interval.
+#[test]
+fn error_of_few_empty_windows_is_not_zero() {
+    assert!(error_of_median(&[1e-4]) <= 0.0);
+    let few = error_of_median(&[1.0e-4, 1.1e-4, 1.2e-4]);
+    assert!((2e-5..6e-5).contains(&few), "{few}");
+    assert!(error_of_median(&[1e-4; 3]) < 1e-12);
+}
+
 #[test]
 fn the_best_baseline_is_the_fastest_one() {
     let rounds = Rounds {
