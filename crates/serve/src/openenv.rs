@@ -257,13 +257,7 @@ impl Connection {
         {
             return Ok(observed(&json!({ "text": text }), None, false));
         }
-        let ended = session.finish(&self.app.seen).await.map_err(|mut problem| {
-            if session.holds_out {
-                // It may name a workload that the agent does not see.
-                "the episode has no reward".clone_into(&mut problem.detail);
-            }
-            problem
-        })?;
+        let ended = session.finish(&self.app.seen).await?;
         Ok(self.last(ended))
     }
 

@@ -18,6 +18,10 @@ use crate::seen::Seen;
 /// `Retry-After` of an infrastructure error.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Why an episode of a task with held-out workloads has no reward, for its client.
+const HIDDEN: &str =
+    "the task has held-out workloads, and the reason may tell of them; the episode's record has it";
+
 /// A session. Dropping it ends its episode.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -26,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) task: String,
     reference: String,
     /// Whether the task has workloads that the agent does not see.
-    pub(crate) holds_out: bool,
+    holds_out: bool,
     /// Stops the episode's processes.
     stop: Arc<AtomicBool>,
     /// `None` once the session is closed: the episode's policy then fails.
@@ -180,9 +184,11 @@ impl Session {
         Problem::new(Kind::UnknownSession, format!("session {} has ended", self.id))
     }
 
-    /// The problem of an episode that ended without a reward.
+    /// The problem of an episode that ended without a reward. Why it did may name a workload that the agent does not
+    /// see, or its shape: then only the episode's record says it.
     fn infrastructure(&self) -> Problem {
         let why = match self.ended.get() {
+            _ if self.holds_out => HIDDEN.to_owned(),
             Some(Ok(ended)) => match &ended.outcome {
                 Outcome::Infrastructure { message } => message.clone(),
                 other => other.name().to_owned(),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, outside #[test]")]
 
 mod asking;
+mod hiding;
 mod looking;
 mod refusing;
 mod running;

@@ -14,10 +14,11 @@ use warpwright_agent::policy::{Briefing, Policy};
 use warpwright_fleet::Limits;
 use warpwright_record::event::Outcome;
 use warpwright_record::message::{ToolResult, ToolStatus};
-use warpwright_record::verdict::{Profile, WorkloadVerdict};
+use warpwright_record::verdict::Profile;
 use warpwright_serve::{Opening, SessionLimits, Settings, Tokens};
 use warpwright_task::Task;
 
+use crate::hiding;
 use crate::server::{PATIENCE, Server, TOKEN, kind_of, post, settings, verdict};
 
 /// Turns of an episode here.
@@ -55,7 +56,7 @@ impl Hosted {
         Self { server, seen }
     }
 
-    fn usual() -> Self {
+    pub(crate) fn usual() -> Self {
         Self::new(settings())
     }
 
@@ -68,7 +69,7 @@ impl Hosted {
     }
 
     /// Begins a session; returns its cookie.
-    async fn seed(&self, body: &Value) -> String {
+    pub(crate) async fn seed(&self, body: &Value) -> String {
         let (status, text, cookie) = self.text(post("/seed_session", body.to_string())).await;
         assert_eq!(status, StatusCode::OK, "{text}");
         let cookie = cookie.unwrap();
@@ -76,7 +77,12 @@ impl Hosted {
         cookie.split(';').next().unwrap().to_owned()
     }
 
-    async fn with(&self, cookie: &str, path: &str, body: &Value) -> (StatusCode, String) {
+    pub(crate) async fn with(
+        &self,
+        cookie: &str,
+        path: &str,
+        body: &Value,
+    ) -> (StatusCode, String) {
         let (status, text, _) = self.text(with(cookie, path, body)).await;
         (status, text)
     }
@@ -162,19 +168,12 @@ fn episode(
     let outcome = match (task.name.as_str(), &message) {
         (_, Err(error)) => Outcome::Infrastructure { message: error.to_string() },
         ("ours", _) => Outcome::Infrastructure { message: "the GPU is too hot".to_owned() },
+        (hiding::FAILS, _) => Outcome::Infrastructure { message: hiding::TOLD.to_owned() },
         _ => Outcome::Stopped,
     };
     let mut final_verdict = (task.name != "nothing").then(|| *verdict());
-    if let Some(verdict) = final_verdict.as_mut().filter(|_| task.name == "hides") {
-        verdict.workloads = ["seen", "secret 7919"]
-            .map(|name| {
-                let refused =
-                    WorkloadVerdict::refused(name.to_owned(), name != "seen", String::new());
-                WorkloadVerdict { refused: None, verified: true, ..refused }
-            })
-            .to_vec();
-        verdict.caveats =
-            ["seen", "secret 7919"].map(|name| format!("workload {name}: odd")).to_vec();
+    if let Some(verdict) = &mut final_verdict {
+        hiding::change(&task.name, verdict);
     }
     let (best_verdict, candidate) = (None, None);
     Ended { outcome, final_verdict, best_verdict, candidate, turns: 3, seconds: 0.0 }
