@@ -52,7 +52,10 @@ pub(crate) fn plan(
             && mount.target != Path::new("/")
             && mount.target.components().all(|part| part != std::path::Component::ParentDir);
         if !plain {
-            return Err(refuse(format!("{} cannot be mounted on", mount.target.display())));
+            return Err(refuse(format!(
+                "nothing can be mounted on {}: a place in the jail is an absolute path without `..`, and not `/`",
+                mount.target.display()
+            )));
         }
         if !renames && !mount.system && mount.source != mount.target {
             return Err(refuse(format!(
