@@ -171,3 +171,73 @@ fn runs_that_cannot_be_rejudged_name_the_cure() {
     assert!(ran.stderr.contains("its record has format 1"), "{}", ran.show());
     assert!(ran.stderr.contains("version 0.0.9 shows the run"), "{}", ran.show());
 }
+
+/// Records a run of candidates that do not build, each on a task with a source of its own; not closed, so that its
+/// events are text.
+fn damaged(tasks: &[&str]) -> (Program, Vec<std::path::PathBuf>) {
+    let program = Program::new();
+    let broken = candidate(&KERNEL.replace("0.5f;", "0.5f"));
+    let run = RunWriter::create(&program.path("run"), RunInfo::default()).unwrap();
+    let mut sources = Vec::new();
+    for (number, task) in (0..).zip(tasks) {
+        let episode = EpisodeId(number);
+        let mut setup = sample::setup(&run, task, "cpu");
+        setup.source = run.put_blob(format!("{TASK}\n# {task}\n").as_bytes()).unwrap();
+        sources.push(setup.source.path(&program.path("run")));
+        run.append(&Event::EpisodeStarted { episode, setup }).unwrap();
+        let failed = sample::failed(task, &broken, sample::build_failure());
+        let ended = Event::EpisodeFinished {
+            episode,
+            outcome: Outcome::BudgetTurns,
+            final_verdict: Some(Box::new(failed)),
+            best_verdict: None,
+            candidate: Some(run.put_candidate(&broken).unwrap()),
+            turns: 3,
+            seconds: 1.0,
+        };
+        run.append(&ended).unwrap();
+    }
+    run.append(&Event::RunFinished { outcome: RunOutcome::Completed }).unwrap();
+    (program, sources)
+}
+
+#[test]
+fn tasks_with_lost_or_changed_sources_are_not_judged() {
+    let (program, sources) = damaged(&["gone", "changed", "kept"]);
+    fs_err::remove_file(&sources[0]).unwrap();
+    // Another task, which could be judged.
+    fs_err::remove_file(&sources[1]).unwrap();
+    fs_err::write(&sources[1], TASK.replace("0.5", "0.25")).unwrap();
+    let ran = program.run(&["rejudge", "run", "--device", "cpu", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.show());
+    let told = ran.object();
+    assert_eq!((&told["judged"], &told["not_judged"]), (&1.into(), &2.into()), "{}", ran.show());
+    let reader = RunReader::open(&program.path("run-rejudged")).unwrap();
+    let history = History::read(&reader).unwrap();
+    let end = |number| history.episodes[&EpisodeId(number)].end.as_ref().unwrap();
+    for number in [0, 1] {
+        assert_eq!(end(number).final_verdict, None);
+        let Outcome::Infrastructure { message } = &end(number).outcome else {
+            panic!("{:?}", end(number).outcome)
+        };
+        let name = sources[number as usize].file_name().unwrap().to_string_lossy().into_owned();
+        assert!(message.contains(&name), "{message}");
+    }
+    assert!(end(2).final_verdict.is_some(), "the others are judged");
+}
+
+#[test]
+fn verdict_that_cannot_be_read_is_named_with_its_line() {
+    let (program, _) = damaged(&["kept", "odd"]);
+    let events = program.path("run/events.jsonl");
+    let text = fs_err::read_to_string(&events).unwrap();
+    let last = text.rfind("\"verified\":false").expect("a verdict");
+    let odd = format!("{}\"verified\":7{}", &text[..last], &text[last + 16..]);
+    fs_err::write(&events, odd).unwrap();
+    let line = text[..last].lines().count();
+    let ran = program.run(&["rejudge", "run", "--device", "cpu"]);
+    assert_ne!(ran.code, Some(0), "{}", ran.show());
+    assert!(ran.stderr.contains("events.jsonl"), "{}", ran.show());
+    assert!(ran.stderr.contains(&format!("line {line}")), "{}", ran.show());
+    assert!(!program.path("run-rejudged").exists(), "nothing is begun");
+}
