@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
-use warpwright_record::libraries::Library;
+use warpwright_record::libraries::LibrarySet;
 use warpwright_rollout::device_choice::DeviceChoice;
 use warpwright_rollout::environment;
 
@@ -492,11 +492,12 @@ pub(crate) struct Common {
     /// Header libraries that candidates for a GPU may use, e.g. `cutlass,cccl`; by default those that a task allows.
     ///
     /// A task allows libraries by `libraries = ["cccl"]` in its source; what is named here is allowed besides.
+    /// `none` forbids all, also those that a task allows.
     /// `cutlass` is CUTLASS and CuTe, `cccl` is cub and thrust. cuBLAS for matrix products and cuDNN for
     /// convolutions are always allowed. Each verdict says which libraries were allowed and used. On the cpu
     /// device there are none.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) libraries: Vec<Library>,
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) libraries: Option<LibrarySet>,
     /// Options of this machine.
     #[command(flatten)]
     pub(crate) host: HostArgs,

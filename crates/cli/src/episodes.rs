@@ -49,7 +49,8 @@ pub(crate) fn settings(
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         require_tier: common.require_tier.and_then(TierArg::required),
         memory_limit: common.memory_limit.map(|limit| limit.0),
-        libraries: common.libraries.iter().collect::<LibrarySet>().list(),
+        libraries: common.libraries.map(LibrarySet::list).unwrap_or_default(),
+        forbid_libraries: common.libraries.is_some_and(LibrarySet::forbids),
         include_degenerate: false,
         skill,
         max_turns: args.max_turns.unwrap_or(max_turns),
@@ -95,10 +96,9 @@ fn otherwise(settings: &Settings, common: &Common) -> Option<(&'static str, Stri
         let was = settings.memory_limit.map_or("none".to_owned(), |limit| format!("{limit} bytes"));
         return Some(("--memory-limit", was));
     }
-    let wanted: LibrarySet = common.libraries.iter().collect();
-    let known: LibrarySet = settings.libraries.iter().collect();
-    if !common.libraries.is_empty() && wanted != known {
-        return Some(("--libraries", known.to_string()));
+    let known = settings.library_set();
+    if common.libraries.is_some_and(|wanted| wanted != known) {
+        return Some(("--libraries", known.rule()));
     }
     let tier = common.require_tier.map(TierArg::required);
     if tier.is_some_and(|tier| tier != settings.require_tier) {

@@ -21,7 +21,7 @@ pub(crate) fn options(common: &Common, profile: Profile) -> JudgeOptions {
         require_full_isolation: common.host.require_isolation == IsolationArg::Full,
         degenerate: Degenerate::Refused,
         tier: common.require_tier.and_then(TierArg::required).into(),
-        libraries: common.libraries.iter().collect(),
+        libraries: common.libraries.unwrap_or_default(),
         share_baselines: true,
         memory_limit: common.memory_limit.map(|limit| limit.0),
         window_ms: None,

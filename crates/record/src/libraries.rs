@@ -68,6 +68,8 @@ impl FromStr for Library {
 pub struct LibrarySet {
     cutlass: bool,
     cccl: bool,
+    /// Whether none are, whatever a task allows.
+    forbids: bool,
 }
 
 impl LibrarySet {
@@ -79,20 +81,45 @@ impl LibrarySet {
         }
     }
 
-    /// All sets.
+    /// None, also where a task allows some: `--libraries none`.
+    pub const fn forbidden() -> Self {
+        Self { cutlass: false, cccl: false, forbids: true }
+    }
+
+    /// Whether it is [`Self::forbidden`].
+    pub const fn forbids(self) -> bool {
+        self.forbids
+    }
+
+    /// All sets, but for the one that forbids.
     pub const fn all() -> [Self; 4] {
         [
-            Self { cutlass: false, cccl: false },
-            Self { cutlass: false, cccl: true },
-            Self { cutlass: true, cccl: false },
-            Self { cutlass: true, cccl: true },
+            Self { cutlass: false, cccl: false, forbids: false },
+            Self { cutlass: false, cccl: true, forbids: false },
+            Self { cutlass: true, cccl: false, forbids: false },
+            Self { cutlass: true, cccl: true, forbids: false },
         ]
     }
 
-    /// Those of both sets.
+    /// Those of both sets; none if one of them forbids.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
-        Self { cutlass: self.cutlass || other.cutlass, cccl: self.cccl || other.cccl }
+        if self.forbids || other.forbids {
+            return Self::forbidden();
+        }
+        Self {
+            cutlass: self.cutlass || other.cutlass,
+            cccl: self.cccl || other.cccl,
+            forbids: false,
+        }
+    }
+
+    /// What a run with this set allows, for people: a task may add to a set that does not forbid.
+    pub fn rule(self) -> String {
+        if self.forbids {
+            return "none, whatever a task allows".to_owned();
+        }
+        self.to_string()
     }
 
     /// The libraries, in order.
@@ -119,6 +146,25 @@ impl fmt::Display for LibrarySet {
         let names: Vec<&str> = self.list().into_iter().map(Library::name).collect();
         f.write_str(if names.is_empty() { "none" } else { "" })?;
         f.write_str(&names.join(","))
+    }
+}
+
+impl FromStr for LibrarySet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::forbidden());
+        }
+        let mut all = Vec::new();
+        for name in text.split(',') {
+            let library = name.parse::<Library>().map_err(|_| {
+                let beside = if name == "none" { ", which stands alone" } else { "" };
+                format!("`{name}` is no library{beside}: cutlass, cccl, both, or none")
+            })?;
+            all.push(library);
+        }
+        Ok(all.iter().collect())
     }
 }
 
@@ -151,5 +197,21 @@ mod tests {
         let set: LibrarySet = [Library::Cccl, Library::Cutlass, Library::Cccl].iter().collect();
         assert_eq!((set.list(), set.to_string()), (Library::ALL.to_vec(), "cutlass,cccl".into()));
         assert_eq!(LibrarySet::default().to_string(), "none");
+    }
+
+    #[test]
+    fn none_forbids_what_another_set_allows() {
+        let forbidden: LibrarySet = "none".parse().unwrap();
+        let both: LibrarySet = "cutlass,cccl".parse().unwrap();
+        assert_eq!(both.list(), Library::ALL);
+        for set in LibrarySet::all() {
+            assert_eq!((forbidden.and(set), set.and(forbidden)), (forbidden, forbidden));
+            assert_eq!(set.and(both), both, "positive control");
+            assert_ne!(set.rule(), forbidden.rule());
+        }
+        assert!(forbidden.forbids() && forbidden.list().is_empty() && !both.forbids());
+        for text in ["", "none,cccl", "cccl,none", "cublas", "None", "cccl,"] {
+            assert!(text.parse::<LibrarySet>().is_err(), "{text}");
+        }
     }
 }

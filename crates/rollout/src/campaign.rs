@@ -128,7 +128,7 @@ pub fn resume(
             Degenerate::Refused
         },
         tier: settings.require_tier.into(),
-        libraries: settings.libraries.iter().collect(),
+        libraries: settings.library_set(),
         // What is published is timed side by side.
         share_baselines: false,
         memory_limit: settings.memory_limit,

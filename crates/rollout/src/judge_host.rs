@@ -98,11 +98,10 @@ pub struct JudgeOptions {
 }
 
 impl JudgeOptions {
-    /// The same with further libraries allowed.
+    /// The same with further libraries allowed, unless all are forbidden.
     #[must_use]
     pub fn with_libraries(self, more: &[Library]) -> Self {
-        let libraries = self.libraries.list().iter().chain(more).collect();
-        Self { libraries, ..self }
+        Self { libraries: self.libraries.and(more.iter().collect()), ..self }
     }
 
     /// The same with degenerate tasks judged, without a reward.
@@ -134,8 +133,9 @@ impl JudgeOptions {
         let shared = if share_baselines { "shared" } else { "own" };
         let window = window_ms.map_or_else(|| "default".to_owned(), |ms| format!("{ms} ms"));
         format!(
-            "profile {}, baselines {baselines} ({shared} windows), seed {seed}, isolation {isolation}, tier {tier}, libraries {libraries}, timing windows {window}",
-            profile.name()
+            "profile {}, baselines {baselines} ({shared} windows), seed {seed}, isolation {isolation}, tier {tier}, libraries {}, timing windows {window}",
+            profile.name(),
+            libraries.rule(),
         )
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use warpwright_agent::skill::{self, SkillError};
-use warpwright_record::libraries::Library;
+use warpwright_record::libraries::{Library, LibrarySet};
 use warpwright_record::verdict::{Profile, Tier};
 use warpwright_task::{Dtype, Mode, Task};
 
@@ -69,6 +69,9 @@ pub struct Settings {
     /// Header libraries that candidates for a GPU may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<Library>,
+    /// Whether candidates may use none, also where a task allows some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forbid_libraries: bool,
     /// Whether degenerate tasks are judged too.
     #[serde(default)]
     pub include_degenerate: bool,
@@ -107,6 +110,14 @@ pub struct StoredTask {
 }
 
 impl Settings {
+    /// Header libraries that candidates may use, besides those that their task allows unless all are forbidden.
+    pub fn library_set(&self) -> LibrarySet {
+        if self.forbid_libraries {
+            return LibrarySet::forbidden();
+        }
+        self.libraries.iter().collect()
+    }
+
     /// Settings from `run.json`.
     pub fn from_config(config: &serde_json::Value) -> Result<Self, RolloutError> {
         let failed = |reason: String| {

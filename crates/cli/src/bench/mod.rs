@@ -214,7 +214,7 @@ fn with_cache(common: &Common, cache: &Path) -> Common {
             cache: Some(cache.to_owned()),
             ..common.host.clone()
         },
-        libraries: common.libraries.clone(),
+        libraries: common.libraries,
     }
 }
 

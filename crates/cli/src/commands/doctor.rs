@@ -99,7 +99,7 @@ fn calibrate(args: &Doctor, printer: Printer) -> Result<Calibration, Failure> {
             cache: args.cache.clone(),
             json: args.json,
         },
-        libraries: Vec::new(),
+        libraries: None,
     };
     // The kernels copy their input.
     let wanted = judging::options(&common, Profile::Strict).of_any_task();

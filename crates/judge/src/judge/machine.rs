@@ -231,5 +231,6 @@ mod tests {
         for line in ["", "libraries = []", "libraries = ['cublas']", "libraries = names()"] {
             assert_eq!(of(line), LibrarySet::default(), "{line}");
         }
+        assert!(LibrarySet::forbidden().and(of("libraries = ['cccl']")).list().is_empty());
     }
 }

@@ -277,11 +277,52 @@ fn no_tools(error: BuildError) -> JudgeError {
     }
 }
 
+/// Checks that the headers of libraries that a task allows are on this machine. Judged without them, a candidate would
+/// fail here that is correct elsewhere.
+pub(crate) fn need_libraries(
+    tools: &Toolchain,
+    task: &str,
+    libraries: LibrarySet,
+) -> Result<(), JudgeError> {
+    tools.has(libraries).map_err(|error| match error {
+        BuildError::MissingTool { tool, hint } => JudgeError::Reference {
+            task: task.to_owned(),
+            message: format!("it allows {libraries}, and this machine has no headers of {tool}"),
+            hint: Some(format!("{hint}; or judge without them, with `--libraries none`")),
+        },
+        error => no_tools(error),
+    })
+}
+
 /// The error for a cache folder that cannot be written.
 fn unwritable(cache: &Path, error: std::io::Error) -> JudgeError {
     JudgeError::Setup {
         message: format!("failed to write to the cache folder {}: {error}", cache.display()),
         hint: Some("name a writable folder with `--cache DIR` or WARPWRIGHT_CACHE".to_owned()),
         source: Some(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_record::libraries::Library;
+
+    use super::*;
+    use crate::testing::shared_judge;
+
+    #[test]
+    fn allowed_library_without_headers_is_a_usage_error() {
+        let tools = Toolchain { cutlass: None, ..shared_judge().toolchain().clone() };
+        let only = |library: Library| [library].iter().collect::<LibrarySet>();
+        let error = need_libraries(&tools, "t", only(Library::Cutlass)).unwrap_err();
+        assert!(matches!(error, JudgeError::Reference { .. }), "{error}");
+        assert!(error.to_string().contains("it allows cutlass"), "{error}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("scripts/setup.d/libraries"), "{hint}");
+        assert!(hint.contains("--libraries none"), "{hint}");
+        // Those of cccl come with nvcc; who forbids all needs none.
+        for set in [only(Library::Cccl), LibrarySet::default(), LibrarySet::forbidden()] {
+            assert!(need_libraries(&tools, "t", set).is_ok(), "{set}");
+        }
     }
 }

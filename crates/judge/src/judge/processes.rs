@@ -187,7 +187,7 @@ impl Processes {
         // One build for all workloads.
         let reference = Some(task.unbound_source());
         let libraries = machine.libraries_for(task);
-        self.builder.toolchain().has(libraries).map_err(super::no_tools)?;
+        super::need_libraries(self.builder.toolchain(), &task.name, libraries)?;
         let request = Request { reference, instrument, libraries, ..Request::default() };
         let built = self.builder.build_with(candidate, &machine.device.target(), &request);
         built.map_err(|e| JudgeError::infrastructure("build the candidate", e))

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use warpwright_task::Task;
 
 use crate::error::JudgeError;
+use crate::judge;
 use crate::judge::processes::Shared;
 use crate::process::baseline::EarlyBaseline;
 use crate::process::memory::{Memory, Work};
@@ -37,6 +38,9 @@ impl Begun {
     pub(crate) fn to_verify(shared: Shared<'_>, task: &Task) -> Result<Self, JudgeError> {
         let started = Instant::now();
         let Shared { machine, processes } = shared;
+        // Said now, and not when the first candidate is built.
+        let tools = processes.builder.toolchain();
+        judge::need_libraries(tools, &task.name, machine.libraries_for(task))?;
         // The first candidate's process starts while this task's oracle does. In the device tier it needs none, and
         // the driver makes contexts one after the other.
         if processes.replayer_pool.is_none() {

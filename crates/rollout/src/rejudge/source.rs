@@ -155,7 +155,7 @@ impl Source {
                 Degenerate::Judged
             },
             tier: rules.tier.into(),
-            libraries: settings.map(|s| s.libraries.iter().collect()).unwrap_or_default(),
+            libraries: settings.map(Settings::library_set).unwrap_or_default(),
             memory_limit: settings.and_then(|settings| settings.memory_limit),
             // What is published is timed side by side.
             share_baselines: false,

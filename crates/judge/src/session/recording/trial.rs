@@ -10,8 +10,8 @@ use warpwright_task::Task;
 
 use super::{NoPlan, OPERATOR, Subject};
 use crate::error::JudgeError;
-use crate::judge::LocalJudge;
 use crate::judge::machine::allowed_by;
+use crate::judge::{self, LocalJudge};
 use crate::process::described::Described;
 use crate::process::host::{Host, PlanTools};
 use crate::process::oracle::{INIT, OTHER, candidate_mode, profile_name};
@@ -112,6 +112,8 @@ impl RecordingTrials<'_> {
     pub fn record(&self, task: &Task, candidate: &Candidate) -> Result<RecordingTrial, JudgeError> {
         let target = Target::Cuda { arch: ARCH.to_owned() };
         let libraries = self.judge.machine.config.libraries.and(allowed_by(task));
+        let tools = self.judge.processes.builder.toolchain();
+        judge::need_libraries(tools, &task.name, libraries)?;
         let reference = Some(task.source.clone());
         let request = Request { reference, libraries, ..Request::default() };
         let builder = &self.judge.processes.builder;
