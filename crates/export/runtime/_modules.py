@@ -46,6 +46,8 @@ class Task:
         self.unavailable: str | None = None
         self.devices: frozenset[int] = frozenset()
         self.checked = False
+        # Names of the state and plain attributes of the reference, which layers compare with.
+        self.judged: tuple[list[str], list[Any]] | None = None
         self.lock = threading.Lock()
         self.reasons: Counter[str] = Counter()
         self.warned: set[str] = set()
@@ -183,7 +185,29 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
 def _plain(value: Any) -> bool:
-    return type(value) in PLAIN or (type(value) is tuple and all(_plain(item) for item in value))
+    if type(value) is dict:
+        return all(type(key) in PLAIN and _plain(item) for key, item in value.items())
+    return type(value) in PLAIN or (type(value) in (list, tuple) and all(map(_plain, value)))
+
+
+def _kept(value: Any) -> Any:
+    """A copy of a plain value that changes in place do not reach."""
+    if type(value) is dict:
+        return {key: _kept(item) for key, item in value.items()}
+    return type(value)(map(_kept, value)) if type(value) in (list, tuple) else value
+
+
+def _equal(one: Any, judged: Any) -> bool:
+    """Whether a value is the judged plain one, by element and with its types. The order of a dict
+    counts: a reference may walk through it."""
+    if type(one) is not type(judged):
+        return False
+    if type(judged) is dict:
+        return _equal(list(one.items()), list(judged.items()))
+    if type(judged) is list or type(judged) is tuple:
+        same = len(one) == len(judged)
+        return same and all(_equal(one[index], item) for index, item in enumerate(judged))
+    return bool(one == judged)
 
 
 def numbers(module: torch.nn.Module) -> list[tuple[list[str], str, Any]]:
@@ -197,7 +221,7 @@ def numbers(module: torch.nn.Module) -> list[tuple[list[str], str, Any]]:
         for name, value in vars(part).items():
             own = name[0] == "_" or name == "training" or name.startswith("warpwright_")
             if not own and _plain(value):
-                found.append((steps, name, value))
+                found.append((steps, name, _kept(value)))
     return found
 
 
@@ -211,8 +235,7 @@ def changed(module: torch.nn.Module, judged: list[tuple[list[str], str, Any]]) -
             if not _same_class(type(part), value):
                 return ".".join(path)
             continue
-        here = getattr(part, name, None)
-        if type(here) is not type(value) or here != value:
+        if not _equal(getattr(part, name, None), value):
             return name
     return None
 
@@ -258,6 +281,17 @@ def _note(name: str, why: str) -> bool:
         warnings.warn(
             f"{task.operator.name} falls back to the reference: {why}", RuntimeWarning, stacklevel=4
         )
+    return True
+
+
+@torch.compiler.assume_constant_result
+def ready(name: str) -> bool:
+    """Checks the machine once. ``torch.compile`` runs it while it traces, and traces none of it."""
+    task = _tasks[name]
+    if task.judged is None:
+        template = task.operator.template()
+        task.judged = list(template.state_dict()), numbers(template)
+    task.check()
     return True
 
 

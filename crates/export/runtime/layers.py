@@ -22,15 +22,11 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
     model = package.files.reference(f"{folder}/reference.py").Model
     called = model.warpwright_forward if task.step is not None else model.forward
     parameters = list(inspect.signature(called).parameters)[1:]
-    names: list[str] = []
-    judged: list[Any] = []
+    operator = task.operator.name
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
-        if not names:
-            template = task.operator.template()
-            names.extend(template.state_dict())
-            judged.extend(_modules.numbers(template))
-        task.check()
+        _modules.ready(operator)
+        names, judged = task.judged
         ordered, complete = _modules._positional(parameters, args, dict(named))
         tensors: list[torch.Tensor] = []
         index, why = 0, "named arguments"
@@ -41,7 +37,7 @@ def _layer(package: Any, task: Any) -> type[torch.nn.Module]:
             tensors, index, why = task.mismatch(self, names, ordered)
         if why is None:
             return task.result(tensors, index, True)
-        _modules._note(task.operator.name, why)
+        _modules._note(operator, why)
         return called(self, *args, **named)
 
     forward.__signature__ = inspect.signature(called)  # type: ignore[attr-defined]

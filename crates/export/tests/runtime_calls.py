@@ -254,6 +254,52 @@ class Calls(unittest.TestCase):
         _, _, why = found.mismatch(model, ["part.weight", "part.bias"], (x,))
         self.assertEqual(why, "the module has another state_dict")
 
+    def test_elements_of_attributes_are_compared(self) -> None:
+        body = "  def __init__(self):\n    super().__init__()\n"
+        body += "    self.pads, self.table = [0, [1.0]], {'a': [2], 'b': (3,)}\n"
+        body += "  def forward(self, x):\n"
+        body += "    return x * (self.pads[0] + self.pads[1][0] + self.table['a'][0])\n"
+        work = workload([form([4])], [made(0, [4])], X)
+        package = self.package("lists", task("lists", body, [work], [lambda x, _: [x[0] * 3]]))
+        x = torch.ones(4)
+        judged = package.Lists(on_mismatch="raise")
+        compiled = torch.compile(judged, fullgraph=True, backend="eager")
+        torch.testing.assert_close([judged(x), compiled(x)], [x * 3] * 2)
+        changes: list[tuple[str, Callable[[Any], Any]]] = [
+            ("pads", lambda model: model.pads.__setitem__(0, 5)),
+            ("pads", lambda model: model.pads[1].append(5.0)),
+            ("pads", lambda model: model.pads[1].__setitem__(0, 1)),
+            ("table", lambda model: model.table["a"].__setitem__(0, 5)),
+            ("table", lambda model: model.table.update(c=1)),
+            ("table", lambda model: model.table.update(a=model.table.pop("a"))),
+        ]
+        for count, (name, change) in enumerate(changes, 1):
+            model = package.Lists()
+            change(model)
+            wanted = x * (model.pads[0] + model.pads[1][0] + model.table["a"][0])
+            torch.testing.assert_close(model(x), wanted)
+            stats = package.stats()["lists"]
+            self.assertEqual(stats["fallback"], count, stats)
+            self.assertIn(f"attribute {name} of the module", stats["reasons"])
+
+    def test_first_call_of_a_layer_compiles_whole(self) -> None:
+        body = "  def __init__(self):\n    super().__init__()\n    self.scale = 3\n"
+        body += "  def forward(self, x): return x * self.scale\n"
+        work = workload([form([4])], [made(0, [4])], X)
+        package = self.package("first", task("first", body, [work], [lambda x, _: [x[0] * 3]]))
+        found = package.package.tasks["first"]
+        loads: list[Any] = []
+        found.checked = False
+        found.operator.workloads[0].load = loads.append
+        model = package.package.layers().First()
+        model.scale = 3
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        x = torch.ones(4)
+        torch.testing.assert_close([compiled(x), compiled(x)], [x * 3] * 2)
+        self.assertEqual((len(loads), found.checked), (1, True))
+        self.assertEqual(package.stats()["first"]["reasons"], {})
+        torch.testing.assert_close(compiled(torch.ones(5)), torch.full((5,), 3.0))
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
