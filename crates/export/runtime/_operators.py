@@ -272,18 +272,29 @@ def differentiable(dtype: torch.dtype) -> bool:
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
-    """Records operations for autograd inside an operator, which runs below it."""
+    """Records operations for autograd inside an operator, which runs below it.
+
+    Torch has no public way to do this; a torch without the private one is refused by name.
+    """
+    excluded = getattr(torch._C, "_dispatch_tls_is_dispatch_key_excluded", None)
+    exclude = getattr(torch._C, "_dispatch_tls_set_dispatch_key_excluded", None)
+    if excluded is None or exclude is None:
+        raise RuntimeError(
+            "failed to compute gradients through the reference: torch "
+            f"{torch.__version__} has no switch for it. Call the module under torch.no_grad(), "
+            "train with the reference, or install another version of torch"
+        )
     keys = [
         key
         for name, key in torch._C.DispatchKey.__members__.items()
         if name.startswith("Autograd") or name == "ADInplaceOrView"
     ]
-    hidden = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]
+    hidden = [key for key in keys if excluded(key)]
     for key in hidden:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+        exclude(key, False)
     try:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
         for key in hidden:
-            torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)
+            exclude(key, True)

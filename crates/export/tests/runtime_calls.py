@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +162,16 @@ class Calls(unittest.TestCase):
         self.assertEqual(module.SEEN, threading.get_ident())
         self.assertEqual(list(operator.references), [x.device])
         torch.testing.assert_close(x.grad, torch.full((4,), 3.0))
+
+    def test_torch_without_the_switch_is_named(self) -> None:
+        body = "  def forward(self, x): return x * 3\n"
+        work = workload([form([4])], [made(0, [4])], X)
+        package = self.package("switch", task("switch", body, [work], [lambda x, _: [x[0] * 3]]))
+        y = package.Switch(recompute=True)(torch.ones(4, requires_grad=True))
+        switch = "_dispatch_tls_set_dispatch_key_excluded"
+        lacks = unittest.mock.patch.object(torch._C, switch, None)
+        with lacks, self.assertRaisesRegex(RuntimeError, "has no switch for it"):
+            y.sum().backward()
 
     def test_gradients_have_the_strides_of_their_inputs(self) -> None:
         body = "  def forward(self, x): return (x.t() * 2).contiguous()\n"
