@@ -17,6 +17,7 @@ import torch
 
 from .clock import Timed, together
 from .failure import Failed, told
+from .graphs import captured
 from .kernels import maker
 from .loading import InputSet, load_inputs, load_model
 from .observe import observe, run
@@ -25,6 +26,8 @@ from .patch import Patches, returns_known
 MOST_DIFFERENCE = 0.05
 """Largest difference of the patched model's result from its own. Kernels may round in another
 order; what is beyond it is another computation."""
+PATCHED = ("patched", "patched_graph")
+"""The calls with the kernels: one kernel after the other, and in a CUDA graph."""
 MOST_ERROR = 0.1
 """Error of the model itself above which its float64 pass computed something else."""
 
@@ -73,6 +76,12 @@ def error(found: list[torch.Tensor], truth: list[torch.Tensor]) -> float | None:
         difference = rows.max().sqrt().item()
         worst = max(worst, difference / scale if scale else difference)
     return worst if math.isfinite(worst) else None
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether two results differ by no more than by the order of rounding."""
+    difference = error(leaves(found), [wide(tensor) for tensor in leaves(wanted)])
+    return difference is not None and difference <= MOST_DIFFERENCE
 
 
 class Measured:
@@ -149,10 +158,25 @@ class Measured:
                 more.apply()
                 return run(self.model, given)
 
+            calls: dict[str, Callable[[], Any]] = {"without": without, "with": with_it}
+            graphs = [self.graph(given, patches) for patches in (kept, [*kept, more])]
+            if not any(isinstance(graph, str) for graph in graphs):
+                # What the host saves is no gain where the host does nothing.
+                calls = dict(zip(calls, graphs, strict=True))
             self.patched(kept)
-            timed = Timed({"without": without, "with": with_it}, self.device)
+            timed = Timed(calls, self.device)
             figures.append(timed.speedup("with", "without"))
         return together(figures)
+
+    def graph(self, given: InputSet, patches: list[Patches]) -> Any:
+        """The model with these patches in a CUDA graph, or why there is none."""
+        if self.device == "cpu":
+            return "the cpu device has no CUDA graphs"
+        self.patched(patches)
+        try:
+            return captured(self.model, given, same)
+        except Exception as problem:
+            return str(problem) if isinstance(problem, Failed) else told(problem)
 
     def choose(self) -> tuple[list[Patches], list[dict[str, Any]]]:
         """The regions that make the whole model faster, one after the other."""
@@ -206,7 +230,11 @@ class Measured:
         return made, missing
 
     def on(
-        self, at: int, kept: list[Patches], compiled: dict[str, Callable[..., Any]]
+        self,
+        at: int,
+        kept: list[Patches],
+        compiled: dict[str, Callable[..., Any]],
+        missing: dict[str, str],
     ) -> dict[str, Any]:
         """All figures on one input set."""
         given = self.sets[at]
@@ -223,6 +251,12 @@ class Measured:
             return run(self.model, given)
 
         calls: dict[str, Callable[[], Any]] = {"eager": eager, "patched": patched}
+        graph = self.graph(given, kept)
+        if isinstance(graph, str):
+            if self.device != "cpu":
+                missing["patched_graph"] = graph
+        else:
+            calls["patched_graph"] = graph
         for name, call in compiled.items():
 
             def baseline(call: Callable[..., Any] = call) -> Any:
@@ -235,12 +269,14 @@ class Measured:
             results = leaves(call())
             errors[name] = error(results, truth) if truth is not None else None
         timed = Timed(calls, self.device)
+        times = {name: timed.milliseconds(name) for name in calls}
+        ours = [name for name in PATCHED if name in calls]
+        fastest = min(ours, key=lambda name: times[name]["value"])
         return {
             "name": given.name,
-            "milliseconds": {name: timed.milliseconds(name) for name in calls},
-            "speedup": {
-                name: timed.speedup("patched", name) for name in calls if name != "patched"
-            },
+            "milliseconds": times,
+            "fastest": fastest,
+            "speedup": {name: timed.speedup(fastest, name) for name in calls if name not in ours},
             "error": errors,
             "peak_bytes": {name: self.peak(call) for name, call in calls.items()},
         }
@@ -260,7 +296,7 @@ class Measured:
         kept, told_of = self.choose()
         self.patched([])
         compiled, missing = self.compiled()
-        sets = [self.on(at, kept, compiled) for at in range(len(self.sets))]
+        sets = [self.on(at, kept, compiled, missing) for at in range(len(self.sets))]
         self.patched(kept)
         after = observe(self.model, self.sets, self.device)
         counts = {patch.task: patch.counts() for patch in kept}

@@ -166,11 +166,32 @@ def profiled(model: torch.nn.Module, given: InputSet) -> dict[str, float]:
     finally:
         for handle in handles:
             handle.remove()
+    results = profile.profiler.kineto_results if profile.profiler is not None else None
+    return attributed(results.events() if results is not None else [])
+
+
+def attributed(events: list[Any]) -> dict[str, float]:
+    """Seconds of kernels, copies and fills by the marks around their launches. Torch counts for a
+    mark only what its operators launch, and kernels of extensions are launched without one."""
+    marks: list[tuple[int, int, str]] = []
+    launches: dict[int, int] = {}
+    on_gpu: list[tuple[int, int]] = []
+    for event in events:
+        name = event.name()
+        if event.device_type() == torch.autograd.DeviceType.CPU:
+            if name.startswith(MARK):
+                ends = event.start_ns() + event.duration_ns()
+                marks.append((event.start_ns(), ends, name.removeprefix(MARK)))
+            elif name.startswith("cu"):
+                launches[event.correlation_id()] = event.start_ns()
+        elif not name.startswith(MARK):
+            on_gpu.append((event.correlation_id(), event.duration_ns()))
     seconds: dict[str, float] = defaultdict(float)
-    for event in profile.events():
-        on_host = event.device_type == torch.autograd.DeviceType.CPU
-        if event.name.startswith(MARK) and on_host:
-            seconds[event.name.removeprefix(MARK)] += event.device_time_total * 1e-6
+    for correlation, duration in on_gpu:
+        at = launches.get(correlation)
+        for begins, ends, path in marks:
+            if at is not None and begins <= at < ends:
+                seconds[path] += duration * 1e-9
     return seconds
 
 

@@ -38,14 +38,18 @@ pub struct WholeModel {
     pub times: Vec<RegionTimes>,
 }
 
-/// The figures of one input set. The keys are `eager`, `compile`, `reduce_overhead` and `patched`.
+/// The figures of one input set. The keys are `eager`, `compile`, `reduce_overhead`, `patched` (one kernel after the
+/// other) and `patched_graph` (in a CUDA graph, inputs copied before each launch).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputSetFigures {
     /// Its name.
     pub name: String,
     /// The time of one forward pass in milliseconds.
     pub milliseconds: BTreeMap<String, Interval>,
-    /// How many times faster the patched model is.
+    /// The faster of `patched` and `patched_graph`; null in files of older programs.
+    #[serde(default)]
+    pub fastest: Option<String>,
+    /// How many times faster that one is; `patched` in files of older programs.
     pub speedup: BTreeMap<String, Interval>,
     /// The largest error of a row against float64, relative to the result's root mean square; null where the model has no
     /// result in float64.

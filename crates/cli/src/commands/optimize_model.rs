@@ -188,7 +188,8 @@ fn text_of(found: &WholeModel) -> String {
     for set in &found.input_sets {
         for (name, time) in &set.milliseconds {
             let speedup = set.speedup.get(name).map_or(String::new(), |s| {
-                format!("; patched is {:.3}x [{:.3}-{:.3}] as fast", s.value, s.low, s.high)
+                let ours = set.fastest.as_deref().unwrap_or("patched");
+                format!("; {ours} is {:.3}x [{:.3}-{:.3}] as fast", s.value, s.low, s.high)
             });
             let error = set.error.get(name).copied().flatten();
             let error = error.map_or(String::new(), |error| format!("; error {error:.1e}"));

@@ -29,8 +29,8 @@ fn region<'a>(found: &'a Json, task: &str) -> &'a Json {
     region.unwrap()
 }
 
-/// The number of regions that a process of its own put into a model and removed.
-fn patched(program: &Program, file: &str, packages: &[&Path]) -> u64 {
+/// Runs a script beside the tests, which imports `warpwright_model`.
+fn script(program: &Program, name: &str, arguments: &[&str], packages: &[&Path]) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let own = here.join("../../python");
     let search: Vec<String> = [&[own.as_path()], packages]
@@ -40,10 +40,20 @@ fn patched(program: &Program, file: &str, packages: &[&Path]) -> u64 {
         .collect();
     let mut command = program.other(&program.python().display().to_string());
     command.env("PYTHONPATH", search.join(":")).env("OMP_WAIT_POLICY", "PASSIVE");
-    command.arg("-B").arg(here.join("tests/models/patching.py")).arg(file);
+    command.arg("-B").arg(here.join("tests/models").join(name)).args(arguments);
     let ran = program.ran(command);
     assert_eq!(ran.code, Some(0), "{}", ran.show());
-    ran.stdout.trim().parse().unwrap()
+    ran.stdout
+}
+
+/// The number of regions that a process of its own put into a model and removed.
+fn patched(program: &Program, file: &str, packages: &[&Path]) -> u64 {
+    script(program, "patching.py", &[file], packages).trim().parse().unwrap()
+}
+
+#[test]
+fn kernels_are_attributed_by_their_launches() {
+    script(&Program::new(), "attribution.py", &[], &[]);
 }
 
 /// The comparisons of modules with their tasks that a process of its own makes.

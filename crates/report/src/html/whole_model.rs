@@ -95,11 +95,12 @@ fn range(figure: Interval) -> String {
 }
 
 /// The columns, in order, with the names of people.
-const CALLS: [(&str, &str); 4] = [
+const CALLS: [(&str, &str); 5] = [
     ("eager", "eager"),
     ("compile", "torch.compile"),
     ("reduce_overhead", "reduce-overhead"),
     ("patched", "with the kernels"),
+    ("patched_graph", "with the kernels, in a CUDA graph"),
 ];
 
 fn set_view(found: &WholeModel, at: usize, set: &InputSetFigures) -> SetView {
@@ -165,6 +166,7 @@ mod tests {
             milliseconds: ["eager", "patched"].map(|name| (name.to_owned(), figure)).into(),
             speedup: [("eager".to_owned(), figure)].into(),
             error: [("eager".to_owned(), Some(1e-6))].into(),
+            fastest: Some("patched".to_owned()),
             peak_bytes: BTreeMap::new(),
             profiled: BeforeAfter { before: 4.0, after: 2.0 },
         };

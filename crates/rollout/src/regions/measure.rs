@@ -139,6 +139,9 @@ fn checked(
         if !figures.copied().all(is_figure) || !set.milliseconds.contains_key("patched") {
             return Err("a time is missing, or no number".to_owned());
         }
+        if set.fastest.as_ref().is_some_and(|name| !set.milliseconds.contains_key(name)) {
+            return Err("the fastest call has no time".to_owned());
+        }
         for names in [&set.milliseconds, &set.speedup] {
             if names.keys().any(|name| !CALLS.contains(&name.as_str())) {
                 return Err("a time is of an unknown call".to_owned());
@@ -169,7 +172,7 @@ fn checked(
 }
 
 /// The calls that are timed.
-const CALLS: [&str; 4] = ["eager", "compile", "reduce_overhead", "patched"];
+const CALLS: [&str; 5] = ["eager", "compile", "reduce_overhead", "patched", "patched_graph"];
 
 fn is_figure(figure: Interval) -> bool {
     let Interval { value, low, high } = figure;
@@ -215,6 +218,9 @@ mod tests {
         for time in [0.0, -1.0] {
             assert!(checked(answer(time, "block"), &regions(), &kernels).is_err());
         }
+        let mut unknown = answer(1.0, "block");
+        unknown.input_sets[0].fastest = Some("other".to_owned());
+        assert!(checked(unknown, &regions(), &kernels).is_err());
         let mut odd = answer(1.0, "block");
         odd.input_sets.clear();
         assert!(checked(odd, &regions(), &kernels).is_err());

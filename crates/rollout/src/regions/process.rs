@@ -32,6 +32,7 @@ const PACKAGE: &[(&str, &str)] = package![
     "emit.py",
     "extract.py",
     "failure.py",
+    "graphs.py",
     "kernels.py",
     "loading.py",
     "measure.py",
