@@ -1,5 +1,9 @@
 """Two blocks of a diffusion model's U-Net in bfloat16, random weights: residual convolutions with
-a time embedding, and attention to a text, with the shapes of Stable Diffusion's second level."""
+a time embedding, and attention to a text, with the shapes of Stable Diffusion's second level.
+
+    warpwright optimize --model benches/models/diffusion.py:build \\
+        --inputs benches/models/diffusion.py --device cuda:0 --separate
+"""
 
 from __future__ import annotations
 

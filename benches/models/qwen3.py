@@ -2,6 +2,9 @@
 
 Needs transformers. Decoding gets the cached keys and values as inputs, so that each call does the
 same work.
+
+    warpwright optimize --model benches/models/qwen3.py:build \\
+        --inputs benches/models/qwen3.py --device cuda:0 --separate
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A vision transformer, ViT-B/16, in bfloat16 with random weights. Needs transformers."""
+"""A vision transformer, ViT-B/16, in bfloat16 with random weights. Needs transformers.
+
+    warpwright optimize --model benches/models/vision.py:build \\
+        --inputs benches/models/vision.py --device cuda:0 --separate
+"""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class Measured:
         graph = self.graph(given, kept)
         if isinstance(graph, str):
             if self.device != "cpu":
-                missing["patched_graph"] = graph
+                missing["patched_graph"] = f"{given.name}: {graph}"
         else:
             calls["patched_graph"] = graph
         for name, call in compiled.items():

@@ -159,8 +159,10 @@ impl FromStr for LibrarySet {
         let mut all = Vec::new();
         for name in text.split(',') {
             let library = name.parse::<Library>().map_err(|_| {
-                let beside = if name == "none" { ", which stands alone" } else { "" };
-                format!("`{name}` is no library{beside}: cutlass, cccl, both, or none")
+                if name == "none" {
+                    return "`none` stands alone: write `none`, or names of libraries".to_owned();
+                }
+                format!("`{name}` is no library: write `cutlass`, `cccl`, `cutlass,cccl` or `none`")
             })?;
             all.push(library);
         }

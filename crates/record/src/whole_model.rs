@@ -32,7 +32,7 @@ pub struct WholeModel {
     pub input_sets: Vec<InputSetFigures>,
     /// The regions with a verified candidate, in the order in which they were tried.
     pub regions: Vec<RegionGain>,
-    /// Compiled baselines that are missing, and why.
+    /// Calls that are missing, and why: compiled baselines, and `patched_graph`.
     pub missing: BTreeMap<String, String>,
     /// Where the time went.
     pub times: Vec<RegionTimes>,

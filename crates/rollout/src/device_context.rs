@@ -65,7 +65,10 @@ impl<'a> DeviceContext<'a> {
             Ok(WithLibraries { libraries, shell, skill })
         };
         let WithLibraries { shell, skill, .. } = of(facts.libraries)?;
-        let others = LibrarySet::all().into_iter().filter(|set| *set != facts.libraries);
+        // A task adds nothing where all are forbidden.
+        let others = LibrarySet::all()
+            .into_iter()
+            .filter(|set| *set != facts.libraries && !facts.libraries.forbids());
         let by_libraries = others.map(of).collect::<Result<_, _>>()?;
         let judge = Box::new(PooledDevice::new(pool, facts.clone()));
         Ok(Self { judge, shell, facts, skill, by_libraries })

@@ -34,9 +34,9 @@ pub(crate) const WINDOWS: Plan = Plan {
 /// beside what single windows vary by (`docs/results/judge.md`, Calibration). So many decide on kernels at
 /// the margin at the nominal rate and on 95 of 100 that are 7 % faster, as simulated.
 pub(crate) const UNEQUAL: f64 = 45e-6;
-/// What a call costs less where the replayer launches it than where Python does, in seconds: identical kernels of
-/// 19 us differed by 0.76 us a call (20 pairs, `docs/results/judge.md`, Calibration), rounded up. It is the tier's and
-/// no candidate's merit, so intervals of speed-ups allow for it; with longer calls it is soon nothing.
+/// What a call costs less where the replayer launches it than where Python does, in seconds. Intervals of speed-ups
+/// allow for it, since it is the tier's and no candidate's merit. Identical kernels of 19 us differed by 0.76 us a call
+/// on one host, rounded up here, and by 1.4 us on a slower one (`docs/results/judge.md`, Calibration).
 pub(crate) const LAUNCH: f64 = 1e-6;
 /// Cores kept for what is timed: one for the process, one for its driver's threads.
 const TIMING_CORES: usize = 2;
